@@ -1,0 +1,53 @@
+/*
+ * Prefix-compressed block of sorted entries:
+ *	entry: varint shared, varint unshared, varint value length, unshared key bytes, value
+ *	then the le32 offset of every restart (an entry with shared 0), le32 restart count
+ * Keys are internal keys. Used for data blocks and for the index (key: last
+ * key of a data block; value: its struct kv_block_handle_disk).
+ */
+#ifndef KV_BLOCK_H
+#define KV_BLOCK_H
+
+#include "kv/cursor.h"
+#include "kv/ikey.h"
+
+struct kv_block_builder {
+	struct kv_buf bytes;
+	struct kv_buf restarts;		/* le32 each */
+	struct kv_buf last_key;
+	uint32_t since_restart, restart_interval, count;
+};
+
+void kv_block_builder_init(struct kv_block_builder *b, uint32_t restart_interval);
+void kv_block_builder_done(struct kv_block_builder *b);
+void kv_block_builder_reset(struct kv_block_builder *b);
+int kv_block_add(struct kv_block_builder *b, struct kv_slice ikey, struct kv_slice value)
+	KV_NODISCARD;
+/* Size of the block if it were finished now. */
+size_t kv_block_builder_bytes(const struct kv_block_builder *b);
+/* Appends the restarts. *out stays until the reset. */
+int kv_block_finish(struct kv_block_builder *b, struct kv_slice *out) KV_NODISCARD;
+
+/*
+ * A cursor over a block, to be embedded. The block's bytes may be anything: damage is
+ * met as KV_E_bad_record from error(), never a read outside of them. The
+ * caller keeps the bytes alive. free does nothing: call kv_block_cursor_done().
+ */
+struct kv_block_cursor {
+	struct kv_cursor cursor;
+	struct kv_slice block;
+	uint32_t restarts_offset, restart_count;
+	uint32_t at, next;		/* offsets of this entry and the next */
+	uint32_t restart;		/* index of the restart before `at` */
+	bool valid;
+	int error;
+	struct kv_buf key;
+	struct kv_slice value;
+};
+
+void kv_block_cursor_init(struct kv_block_cursor *c);
+void kv_block_cursor_done(struct kv_block_cursor *c);
+/* Sets the block to look at; not valid afterwards. Keeps memory. */
+int kv_block_cursor_set(struct kv_block_cursor *c, struct kv_slice block);
+
+#endif

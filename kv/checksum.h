@@ -1,0 +1,11 @@
+/* XXH3, 64 bits, behind two small calls. */
+#ifndef KV_CHECKSUM_H
+#define KV_CHECKSUM_H
+
+#include "kv/slice.h"
+
+uint64_t kv_checksum(struct kv_slice s, uint64_t seed);
+/* Of a and then b, as if they were one. */
+uint64_t kv_checksum2(struct kv_slice a, struct kv_slice b, uint64_t seed);
+
+#endif

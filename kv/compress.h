@@ -1,0 +1,22 @@
+/* zstd behind two small calls. Contexts are kept per thread. */
+#ifndef KV_COMPRESS_H
+#define KV_COMPRESS_H
+
+#include "kv/buf.h"
+#include "kv/format.h"
+
+/*
+ * Appends the compressed bytes to out and returns KV_CODEC_ZSTD when that
+ * saves at least an eighth; else leaves out as it was and returns
+ * KV_CODEC_NONE. Gives up early on what does not compress.
+ */
+enum kv_codec kv_compress(struct kv_slice raw, struct kv_buf *out);
+
+/*
+ * Writes exactly raw_bytes to `to`. KV_E_bad_compression when stored is not
+ * that, or the codec is unknown. For KV_CODEC_NONE, copies.
+ */
+int kv_decompress(enum kv_codec codec, struct kv_slice stored, void *to, size_t raw_bytes)
+	KV_NODISCARD;
+
+#endif

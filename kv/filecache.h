@@ -1,0 +1,28 @@
+/*
+ * Open tables and segments, by number: opened on first use, kept while in use,
+ * and up to a number of unused ones after that.
+ */
+#ifndef KV_FILECACHE_H
+#define KV_FILECACHE_H
+
+#include "kv/sst.h"
+
+struct kv_filecache;
+struct kv_filecache_entry;
+
+struct kv_filecache *kv_filecache_new(struct kv_store *s, struct kv_cache *cache,
+				      const struct kv_sst_counters *counters,
+				      uint32_t files_max);
+void kv_filecache_free(struct kv_filecache *fc);
+
+/* Pins the entry; release it with kv_filecache_unpin(). */
+int kv_filecache_table(struct kv_filecache *fc, kv_fileno number, uint64_t file_bytes,
+		       struct kv_filecache_entry **out_pin, struct kv_sst **out) KV_NODISCARD;
+int kv_filecache_segment(struct kv_filecache *fc, kv_fileno number,
+			 struct kv_filecache_entry **out_pin, struct kv_env_file **out)
+	KV_NODISCARD;
+void kv_filecache_unpin(struct kv_filecache *fc, struct kv_filecache_entry *e);
+/* The file is going to be deleted: closes it as soon as nobody uses it, and drops its blocks. */
+void kv_filecache_drop(struct kv_filecache *fc, kv_fileno number);
+
+#endif

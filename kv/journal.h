@@ -1,0 +1,83 @@
+/*
+ * Record framing for journals and manifests: a file of checksummed chunks.
+ *
+ * Torn tail or damage? A chunk says how far the file was promised durable when
+ * the chunk was written. Reading stops at the first chunk that is not valid; if
+ * a valid one behind it promised more than where the reading stopped, what lies
+ * between was durable once and is damaged: KV_E_journal_damaged. Else it is a torn tail, which
+ * was never promised.
+ */
+#ifndef KV_JOURNAL_H
+#define KV_JOURNAL_H
+
+#include "kv/buf.h"
+#include "kv/store.h"
+
+/* --- writing: one thread at a time, but for sync ------------------------------------- */
+
+struct kv_journal;
+
+/*
+ * Makes the file. allocate_bytes are physically allocated ahead, and again
+ * whenever they are used up (0: never; for the manifest).
+ */
+int kv_journal_create(struct kv_store *s, enum kv_file_kind kind, kv_fileno number,
+		      uint64_t allocate_bytes, struct kv_journal **out) KV_NODISCARD;
+/* Closes the file as it is. */
+void kv_journal_free(struct kv_journal *j);
+
+/*
+ * Makes sure that a chunk of payload_bytes has its room. -ENOSPC here, and
+ * nowhere later, is the harmless kind.
+ */
+int kv_journal_reserve(struct kv_journal *j, uint64_t payload_bytes) KV_NODISCARD;
+/*
+ * Appends a chunk whose payload is the iov_count parts (no more than 1000 of
+ * them; not changed), in one write. After a failure the journal is poisoned: every later
+ * append and sync fails with the same error.
+ */
+int kv_journal_append(struct kv_journal *j, enum kv_chunk_type type, kv_seqno seqno,
+		      uint32_t count, const struct iovec *iov, int iov_count) KV_NODISCARD;
+/*
+ * All appends that returned before are durable on return. Many threads may
+ * call it, beside an append. A failure poisons.
+ */
+int kv_journal_sync(struct kv_journal *j) KV_NODISCARD;
+/* Where the last chunk ends; how far has been synced. */
+uint64_t kv_journal_bytes(const struct kv_journal *j);
+uint64_t kv_journal_synced(const struct kv_journal *j);
+kv_fileno kv_journal_number(const struct kv_journal *j);
+
+/* --- reading ----------------------------------------------------------------------------- */
+
+struct kv_journal_reader;
+
+struct kv_chunk {
+	enum kv_chunk_type type;
+	kv_seqno seqno;
+	uint32_t count;
+	uint64_t promised;
+	uint64_t offset, end;		/* in the file */
+	struct kv_slice payload;	/* stays until the next read */
+};
+
+int kv_journal_open(struct kv_store *s, enum kv_file_kind kind, kv_fileno number,
+		    struct kv_journal_reader **out) KV_NODISCARD;
+void kv_journal_close(struct kv_journal_reader *r);
+/*
+ * *out_end is true at the end (the chunk is not set then): see kv_journal_tail.
+ * KV_E_journal_damaged (reported) as said above; an error of the env is never taken for the end.
+ */
+int kv_journal_read(struct kv_journal_reader *r, struct kv_chunk *out, bool *out_end)
+	KV_NODISCARD;
+
+/* After the end was read. */
+struct kv_journal_tail {
+	uint64_t end;		/* of the last valid chunk */
+	uint64_t promised;	/* the largest promise in any valid chunk: never more than end */
+	bool closed;		/* the last chunk is KV_CHUNK_END */
+	uint64_t torn_bytes;	/* not zero, behind end */
+};
+void kv_journal_tail(const struct kv_journal_reader *r, struct kv_journal_tail *out);
+
+#endif

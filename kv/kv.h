@@ -1,0 +1,244 @@
+/*
+ * kv: an embedded, ordered, crash-consistent key-value store.
+ *
+ * A store is a directory. Keys and values are bytes; keys are ordered by
+ * memcmp. Changes are made in batches: a batch is all or nothing, for readers
+ * and for crashes alike. Batches take effect in one order, and after a crash
+ * the store holds a prefix of that order which contains every batch that was
+ * promised durable (kv/README.md, rule K1).
+ *
+ * A struct kv_db may be used by any number of threads at once. A batch, an
+ * iterator and a snapshot are used by one thread at a time.
+ *
+ * Functions return 0 or a negative code (kv/errcode.h). What a caller may want
+ * to tell apart, in every function that writes:
+ *	KV_E_no_space	nothing was changed; works again when there is room
+ *	KV_E_poisoned	a write or sync failed earlier: the store is read-only
+ *			until it is opened anew
+ *	KV_E_read_only	opened with read_only
+ *	KV_E_corrupt	damage was found (and reported to the message sink)
+ */
+#ifndef KV_KV_H
+#define KV_KV_H
+
+#include "kv/buf.h"
+#include "kv/errcode.h"
+#include "kv/msg.h"
+#include "kv/slice.h"
+
+struct kv_batch;
+struct kv_db;
+struct kv_env;
+struct kv_iter;
+struct kv_snapshot;
+
+#define KV_KEY_BYTES_MAX 4096
+#define KV_VALUE_BYTES_MAX (16u << 20)
+#define KV_BATCH_BYTES_MAX (64u << 20)	/* keys and values of one batch together */
+
+/* --- opening and closing -------------------------------------------------------- */
+
+/*
+ * All zero is a good default for everything: a field that is 0 takes the value
+ * of the table in options.c, and is checked against the limits there.
+ */
+struct kv_options {
+	struct kv_env *env;		/* NULL: kv_env_posix() */
+	struct kv_msg msg;		/* where errors and events are reported */
+
+	bool create;			/* make a store in an empty or new directory */
+	bool error_if_exists;
+	bool read_only;			/* writes nothing at all; needs no write permission */
+
+	uint64_t cache_bytes;		/* block cache: blocks, indexes, filters [32 MiB] */
+	uint64_t memtable_bytes;	/* a memtable is flushed at this size [16 MiB] */
+	uint64_t bulk_bytes_per_memtable; /* and after as many bytes in segments [256 MiB] */
+	uint64_t segment_bytes;		/* value-log segment, about [128 MiB] */
+	uint64_t table_bytes;		/* table written by compaction, about [8 MiB] */
+	uint64_t level_base_bytes;	/* level 1; each next one is 10 times as large [64 MiB] */
+	uint32_t medium_bytes;		/* values from here on go to the value log at flush [1 KiB] */
+	uint32_t bulk_bytes;		/* and from here on directly, when written [32 KiB] */
+	uint32_t block_bytes;		/* block of a table, before compression [8 KiB] */
+	uint32_t level0_tables_slow;	/* writers are slowed down from here on [8] */
+	uint32_t level0_tables_max;	/* and stopped here [20] */
+	bool no_compression;
+	/*
+	 * No threads: flush and compaction run inside kv_write(), kv_flush() and
+	 * kv_compact(). For tests that want the same I/O in the same order each time.
+	 */
+	bool inline_work;
+};
+
+/*
+ * Opens the store in the directory, after a crash too: it recovers by itself.
+ * -ENOENT when there is no such directory, KV_E_not_a_store when it holds no
+ * store and create is not set (or it holds other files), KV_E_exists,
+ * KV_E_locked when another process has it open, KV_E_newer_format.
+ */
+int kv_open(const char *dir, const struct kv_options *options, struct kv_db **out_db)
+	KV_NODISCARD;
+
+/*
+ * Makes everything durable, stops the threads and frees db, also on error (of
+ * which the first one is returned). No other call may be running, and all
+ * iterators and snapshots must have been freed.
+ */
+int kv_close(struct kv_db *db);
+
+/* --- batches ---------------------------------------------------------------------- */
+
+enum kv_hint {
+	KV_HINT_NONE = 0,
+	KV_HINT_INCOMPRESSIBLE = 1,	/* don't try to compress */
+};
+
+/* NULL when out of memory; a later failure to grow is kept, and returned by kv_write(). */
+struct kv_batch *kv_batch_new(void);
+void kv_batch_free(struct kv_batch *b);
+void kv_batch_reset(struct kv_batch *b);
+bool kv_batch_is_empty(const struct kv_batch *b);
+uint64_t kv_batch_bytes(const struct kv_batch *b);
+
+/*
+ * Operations take effect in the order in which they were added. Key and value
+ * are copied, except by put_ref, whose value must stay until kv_write() returns
+ * (bulk values are then never copied in memory).
+ */
+void kv_batch_put(struct kv_batch *b, struct kv_slice key, struct kv_slice value,
+		  enum kv_hint hint);
+void kv_batch_put_ref(struct kv_batch *b, struct kv_slice key, struct kv_slice value,
+		      enum kv_hint hint);
+/* Of a key that is known to exist: a delete of nothing costs as much as a put. */
+void kv_batch_delete(struct kv_batch *b, struct kv_slice key);
+/* All keys in [begin, end). */
+void kv_batch_delete_range(struct kv_batch *b, struct kv_slice begin, struct kv_slice end);
+/*
+ * A put under key of the bytes [offset, offset + bytes) that from_key has when
+ * kv_write() is called (not as changed by this batch). Costs no copy where the
+ * value lies in the value log. kv_write() fails with KV_E_not_found, or -EINVAL
+ * when from_key's value is shorter; then nothing of the batch is done.
+ */
+void kv_batch_put_part(struct kv_batch *b, struct kv_slice key, struct kv_slice from_key,
+		       uint32_t offset, uint32_t bytes);
+/*
+ * Adds delta to a counter: a value of 8 bytes, little-endian, two's complement,
+ * absent is 0. Batches that add to one counter at the same time do not conflict.
+ * Meant for a few dozen keys, which nobody puts or deletes otherwise.
+ */
+void kv_batch_add(struct kv_batch *b, struct kv_slice key, int64_t delta);
+
+/*
+ * Carries the batch out: it is visible to readers, and in the journal's file (a
+ * kill of the process does not lose it), on return. With sync it also is durable, and
+ * with it all batches before. The batch can be reset and used again, or written again.
+ *
+ * If it fails with KV_E_poisoned or -EIO while syncing, whether the batch
+ * survives is unknown until the store is opened again.
+ */
+int kv_write(struct kv_db *db, struct kv_batch *b, bool sync) KV_NODISCARD;
+
+/* Every batch whose kv_write() returned before is durable on return. */
+int kv_sync(struct kv_db *db) KV_NODISCARD;
+
+/* --- reading ------------------------------------------------------------------------ */
+
+/*
+ * The state at one moment: reads that are given it see that and nothing later.
+ * It keeps old versions of values alive, so don't keep it for long.
+ */
+struct kv_snapshot *kv_snapshot_new(struct kv_db *db);
+void kv_snapshot_free(struct kv_db *db, struct kv_snapshot *s);
+
+/* snap may be NULL: the present. KV_E_not_found. *out is overwritten on success only. */
+int kv_get(struct kv_db *db, const struct kv_snapshot *snap, struct kv_slice key,
+	   struct kv_buf *out) KV_NODISCARD;
+/* Is it there? 0, KV_E_not_found or an error; does not fetch the value. */
+int kv_exists(struct kv_db *db, const struct kv_snapshot *snap, struct kv_slice key)
+	KV_NODISCARD;
+
+struct kv_iter_options {
+	const struct kv_snapshot *snap;	/* NULL: the present, when the iterator is made */
+	struct kv_slice lower;		/* data NULL: none; else the first key that may be seen */
+	struct kv_slice upper;		/* data NULL: none; else the first key beyond */
+	bool no_cache;			/* a scan that should not push others out of the cache */
+	bool sequential;		/* read ahead */
+};
+
+/*
+ * Iterators see the state at which they were made. A new one is not valid;
+ * position it first. Bounds are copied.
+ */
+int kv_iter_new(struct kv_db *db, const struct kv_iter_options *options,
+		struct kv_iter **out_iter) KV_NODISCARD;
+void kv_iter_free(struct kv_iter *it);
+void kv_iter_seek_first(struct kv_iter *it);
+void kv_iter_seek_last(struct kv_iter *it);
+/* To the first key at or after key; prev: to the last key at or before it. */
+void kv_iter_seek(struct kv_iter *it, struct kv_slice key);
+void kv_iter_seek_prev(struct kv_iter *it, struct kv_slice key);
+void kv_iter_next(struct kv_iter *it);
+void kv_iter_prev(struct kv_iter *it);
+/* False at the end, before the first positioning, and after an error. */
+bool kv_iter_valid(const struct kv_iter *it);
+/* 0, or why the iterator is not valid. Check it when a scan ends. */
+int kv_iter_error(const struct kv_iter *it);
+/* Stay until the iterator moves. Only when it is valid. */
+struct kv_slice kv_iter_key(const struct kv_iter *it);
+/* Length of the value; does not fetch it. */
+uint32_t kv_iter_value_bytes(const struct kv_iter *it);
+/* Fetches the value. The bytes stay until the iterator moves. */
+int kv_iter_value(struct kv_iter *it, struct kv_slice *out_value) KV_NODISCARD;
+
+/* --- upkeep --------------------------------------------------------------------------- */
+
+/* Writes the memtables to tables; everything before is durable on return. */
+int kv_flush(struct kv_db *db) KV_NODISCARD;
+/* Compacts all that lies in [begin, end]; data NULL: from the first, to the last key. */
+int kv_compact(struct kv_db *db, struct kv_slice begin, struct kv_slice end) KV_NODISCARD;
+/* Returns when background work has nothing left to do, or with its error. */
+int kv_wait_idle(struct kv_db *db) KV_NODISCARD;
+
+#define KV_LEVELS 7
+
+struct kv_stats {
+	uint64_t seqno;			/* of the last batch */
+	uint64_t memtable_bytes;	/* all memtables */
+	uint64_t cache_bytes;
+	uint64_t table_count[KV_LEVELS];
+	uint64_t table_bytes[KV_LEVELS];
+	uint64_t segment_count;
+	uint64_t segment_bytes;		/* files of the value log */
+	uint64_t segment_bytes_live;	/* of that, referenced by tables (an upper bound) */
+	uint64_t disk_bytes;		/* all files of the store */
+	uint64_t snapshots;
+	/* Since the store was opened: */
+#define KV_COUNTERS(x)                                                          \
+	x(batches,		"batches written")                              \
+	x(batch_bytes,		"bytes of keys and values in them")             \
+	x(groups,		"group commits")                                \
+	x(syncs,		"syncs of the journal")                         \
+	x(journal_bytes,	"bytes written to journals")                    \
+	x(vlog_bytes,		"bytes written to the value log")               \
+	x(flush_bytes,		"bytes of tables written by flushes")           \
+	x(compact_read_bytes,	"bytes of tables read by compactions")          \
+	x(compact_write_bytes,	"bytes of tables written by compactions")       \
+	x(flushes,		"memtables flushed")                            \
+	x(compactions,		"compactions")                                  \
+	x(delayed_writes,	"writes slowed down")                           \
+	x(delay_us,		"microseconds by which they were")              \
+	x(stopped_writes,	"writes that had to wait")                      \
+	x(stop_us,		"microseconds that they waited")                \
+	x(gets,			"gets")                                         \
+	x(seeks,		"seeks of iterators")                           \
+	x(filter_skips,		"tables that a filter ruled out")               \
+	x(cache_hits,		"blocks found in the cache")                    \
+	x(cache_misses,		"blocks read from tables")                      \
+	x(segments_dropped,	"segments deleted since nothing referred to them")
+#define X(name, text) uint64_t name;
+	KV_COUNTERS(X)
+#undef X
+};
+
+void kv_stats(struct kv_db *db, struct kv_stats *out_stats);
+
+#endif

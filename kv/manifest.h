@@ -1,0 +1,47 @@
+/*
+ * The log of edits. An edit counts once it is durable; only then is it applied
+ * in memory. The manifest begins with the whole state and is replaced by a
+ * new one when it has grown, and at every opening for writing.
+ *
+ * Behind every durable edit follows a mark (not synced), so that damage to
+ * the last edit can be told from an edit that never arrived.
+ */
+#ifndef KV_MANIFEST_H
+#define KV_MANIFEST_H
+
+#include "kv/version.h"
+
+/* What the manifest knows beside the version. */
+struct kv_manifest_state {
+	kv_fileno next_fileno;
+	kv_fileno journal_min;
+	kv_seqno seqno;
+};
+
+struct kv_manifest;
+
+/*
+ * Reads the manifest that the root names. Nothing is written. Errors are
+ * reported and name the file: KV_E_corrupt, KV_E_newer_format.
+ */
+int kv_manifest_load(struct kv_store *s, kv_fileno manifest_no, struct kv_version **out_version,
+		     struct kv_manifest_state *out_state) KV_NODISCARD;
+
+/*
+ * Starts a manifest with the number, holding the whole state, durable, and
+ * points the root to it. The number must be below state->next_fileno.
+ */
+int kv_manifest_create(struct kv_store *s, kv_fileno number, const struct kv_version *v,
+		       const struct kv_manifest_state *state, struct kv_manifest **out)
+	KV_NODISCARD;
+/* close: ends the file in order. free: just lets go. */
+int kv_manifest_close(struct kv_manifest *m) KV_NODISCARD;
+void kv_manifest_free(struct kv_manifest *m);
+/* Appends the edit and makes it durable. After a failure only a new manifest helps. */
+int kv_manifest_append(struct kv_manifest *m, const struct kv_edit *e) KV_NODISCARD;
+uint64_t kv_manifest_bytes(const struct kv_manifest *m);
+/* Time for a new one: it has grown to several times what the whole state takes. */
+bool kv_manifest_is_long(const struct kv_manifest *m);
+kv_fileno kv_manifest_number(const struct kv_manifest *m);
+
+#endif
