@@ -22,9 +22,11 @@ struct kv_manifest;
 
 /*
  * Reads the manifest that the root names. Nothing is written. Errors are
- * reported and name the file: KV_E_corrupt, KV_E_newer_format.
+ * reported and name the file: KV_E_corrupt, KV_E_newer_format. What becomes
+ * obsolete of the version later goes to the sink (NULL: to nobody).
  */
-int kv_manifest_load(struct kv_store *s, kv_fileno manifest_no, struct kv_version **out_version,
+int kv_manifest_load(struct kv_store *s, kv_fileno manifest_no,
+		     const struct kv_obsolete_sink *sink, struct kv_version **out_version,
 		     struct kv_manifest_state *out_state) KV_NODISCARD;
 
 /*

@@ -42,6 +42,7 @@ struct kv_version_segment {
 	kv_fileno number;
 	uint64_t bytes;			/* when sealed */
 	uint64_t referenced_bytes;	/* sum over the tables of this version */
+	uint64_t table_count;		/* tables of this version that refer to it */
 	bool sealed;
 };
 
