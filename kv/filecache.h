@@ -22,6 +22,8 @@ int kv_filecache_segment(struct kv_filecache *fc, kv_fileno number,
 			 struct kv_filecache_entry **out_pin, struct kv_env_file **out)
 	KV_NODISCARD;
 void kv_filecache_unpin(struct kv_filecache *fc, struct kv_filecache_entry *e);
+/* The cache that its tables read through: what kv_sst_get() pinned is unpinned there. */
+struct kv_cache *kv_filecache_cache(const struct kv_filecache *fc);
 /* The file is going to be deleted: closes it as soon as nobody uses it, and drops its blocks. */
 void kv_filecache_drop(struct kv_filecache *fc, kv_fileno number);
 
