@@ -48,7 +48,8 @@ struct kv_env_ops {
 	/*
 	 * Takes the exclusive lock of the directory, which dies with the process
 	 * (it is an advisory lock on the file `name`, made when absent; shared
-	 * excludes only exclusive ones). -EBUSY when somebody else has it.
+	 * excludes only exclusive ones). -EBUSY when somebody has it, also of this
+	 * process. A shared one works on a medium that cannot be written.
 	 */
 	int (*lock)(struct kv_env_dir *dir, const char *name, bool shared,
 		    struct kv_env_file **out_lock);
@@ -63,11 +64,18 @@ struct kv_env_ops {
 	/* Changes the elements of iov. */
 	int (*pwritev)(struct kv_env_file *file, struct iovec *iov, int iov_count,
 		       uint64_t offset);
-	/* Content and size are durable on return. After a failure nothing is known, for ever. */
+	/*
+	 * Content and size are durable on return. After a failure nothing is
+	 * known, for ever: every later sync of this open file fails, too.
+	 */
 	int (*sync)(struct kv_env_file *file);
 	/* Starts writing a range back; with wait, also waits for it. A hint for smoothness, never durability. */
 	int (*writeback)(struct kv_env_file *file, uint64_t offset, uint64_t bytes, bool wait);
-	/* Space for the range is there, and with extend the file is at least that long (zeros). */
+	/*
+	 * Space for the range is there, and with extend the file is at least
+	 * that long (zeros). With extend, nobody may write behind the end of the
+	 * file meanwhile: where the system cannot allocate, zeros are written there.
+	 */
 	int (*allocate)(struct kv_env_file *file, uint64_t offset, uint64_t bytes, bool extend);
 	int (*truncate)(struct kv_env_file *file, uint64_t bytes);
 	int (*size)(struct kv_env_file *file, uint64_t *out_bytes);

@@ -18,7 +18,10 @@ struct kv_store {
 	uint8_t store_id[KV_STORE_ID_BYTES];
 };
 
-/* Makes the file (-EEXIST when it is there) and writes its header; not synced, nor is the directory. */
+/*
+ * Makes the file (-EEXIST when it is there) and writes its header; not synced,
+ * nor is the directory. After a failure, which is reported, there is no new file.
+ */
 int kv_store_create_file(struct kv_store *s, enum kv_file_kind kind, kv_fileno number,
 			 struct kv_env_file **out_file) KV_NODISCARD;
 /*
@@ -28,6 +31,7 @@ int kv_store_create_file(struct kv_store *s, enum kv_file_kind kind, kv_fileno n
  */
 int kv_store_open_file(struct kv_store *s, enum kv_file_kind kind, kv_fileno number,
 		       struct kv_env_file **out_file) KV_NODISCARD;
+/* An error of the env, not reported. */
 int kv_store_unlink(struct kv_store *s, enum kv_file_kind kind, kv_fileno number);
 
 /* Fills in the header of a file; and checks one. For what doesn't go through create_file. */
@@ -38,8 +42,12 @@ int kv_file_header_check(const struct kv_file_header *h, enum kv_file_kind kind,
 
 /*
  * The root pointer. read fails with KV_E_not_a_store when there is none,
- * KV_E_corrupt when it is damaged, KV_E_newer_format; write replaces it
- * atomically and durably.
+ * KV_E_corrupt when it is damaged, KV_E_newer_format; each is reported. It
+ * also sets s->store_id. Whoever opens for writing must look at features_write
+ * of *out and refuse when it has bits beyond KV_FEATURES_WRITE_KNOWN.
+ *
+ * write replaces it atomically and durably; before that, all names made in
+ * the directory so far (the manifest's) are made durable. A failure is reported.
  */
 int kv_root_read(struct kv_store *s, struct kv_root *out) KV_NODISCARD;
 int kv_root_write(struct kv_store *s, kv_fileno manifest_no) KV_NODISCARD;
