@@ -18,6 +18,12 @@
 #include "kv/ikey.h"
 #include "kv/kv.h"
 
+/*
+ * Operations of one batch. With it and KV_BATCH_BYTES_MAX, a batch is known to fit
+ * into one chunk: an operation adds at most 8 bytes to its key and value.
+ */
+#define KV_BATCH_OPS_MAX (1u << 20)
+
 enum kv_ask {
 	KV_ASK_PUT,
 	KV_ASK_DELETE,
@@ -37,7 +43,7 @@ struct kv_batch_op {
 
 struct kv_batch {
 	int error;			/* first failure while building */
-	uint64_t user_bytes;		/* keys and values, borrowed ones too */
+	uint64_t user_bytes;		/* keys and values, borrowed ones and parts too */
 	struct kv_batch_op *ops;
 	uint32_t count, count_max;
 	struct kv_arena arena;
@@ -50,9 +56,13 @@ struct kv_op {
 	struct kv_slice key, value;
 };
 
-/* Takes the next operation from the front of *ops; false when malformed (or empty). */
+/*
+ * Takes the next operation from the front of *ops; false, with *ops untouched, when
+ * it is malformed (or there is none). Lengths are checked too: what it returns
+ * may be added to a memtable.
+ */
 bool kv_op_take(struct kv_slice *ops, struct kv_op *out);
-/* Appends an operation. */
+/* Appends an operation; its lengths must be as kv_op_take() wants them (asserted). */
 int kv_op_append(struct kv_buf *to, enum kv_kind kind, struct kv_slice key,
 		 struct kv_slice value) KV_NODISCARD;
 
