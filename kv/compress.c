@@ -1,0 +1,149 @@
+#include "kv/compress.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <zstd.h>
+
+#include "kv/assert.h"
+#include "kv/errcode.h"
+
+#define COMPRESS_LEVEL 1
+#define COMPRESS_BYTES_MIN 64		/* below, a frame's own bytes eat what is saved */
+#define SAMPLE_FROM_BYTES (8 * KV_KIB)	/* from here on a sample is tried first */
+#define SAMPLE_BYTES (4 * KV_KIB)
+
+/* Making a context costs more than compressing a block, so each thread keeps its own. */
+struct contexts {
+	ZSTD_CCtx *compress;
+	ZSTD_DCtx *decompress;
+};
+
+static pthread_once_t contexts_once = PTHREAD_ONCE_INIT;
+static pthread_key_t contexts_key;
+static bool contexts_have_key;
+
+static void contexts_free(void *arg)
+{
+	struct contexts *c = arg;
+
+	ZSTD_freeCCtx(c->compress);
+	ZSTD_freeDCtx(c->decompress);
+	free(c);
+}
+
+/*
+ * The main thread ends by exit(), which runs no destructors of keys. Its contexts are
+ * freed here, so that a leak checker has nothing to say; only when this thread made any.
+ */
+static void contexts_free_at_exit(void)
+{
+	struct contexts *c = pthread_getspecific(contexts_key);
+
+	if (c && pthread_setspecific(contexts_key, NULL) == 0)
+		contexts_free(c);
+}
+
+static void contexts_make_key(void)
+{
+	contexts_have_key = pthread_key_create(&contexts_key, contexts_free) == 0;
+	if (contexts_have_key)
+		(void)atexit(contexts_free_at_exit); /* without it nothing but a report is lost */
+}
+
+/* NULL when out of memory (or of keys). */
+static struct contexts *contexts_get(void)
+{
+	struct contexts *c;
+
+	if (pthread_once(&contexts_once, contexts_make_key) || !contexts_have_key)
+		return NULL;
+	c = pthread_getspecific(contexts_key);
+	if (c)
+		return c;
+	c = calloc(1, sizeof(*c));
+	if (c && pthread_setspecific(contexts_key, c)) {
+		free(c);
+		return NULL;
+	}
+	return c;
+}
+
+static ZSTD_CCtx *compress_context(void)
+{
+	struct contexts *c = contexts_get();
+
+	if (c && !c->compress)
+		c->compress = ZSTD_createCCtx();
+	return c ? c->compress : NULL;
+}
+
+static ZSTD_DCtx *decompress_context(void)
+{
+	struct contexts *c = contexts_get();
+
+	if (c && !c->decompress)
+		c->decompress = ZSTD_createDCtx();
+	return c ? c->decompress : NULL;
+}
+
+/*
+ * A sample from the middle, away from headers. It may save little where the whole saves enough
+ * (repeats that lie further apart), so the bar is low: a thirty-second.
+ */
+static bool sample_compresses(ZSTD_CCtx *cctx, struct kv_slice raw)
+{
+	uint8_t to[SAMPLE_BYTES - SAMPLE_BYTES / 32];
+	const uint8_t *middle = (const uint8_t *)raw.data + (raw.bytes - SAMPLE_BYTES) / 2;
+
+	return !ZSTD_isError(ZSTD_compressCCtx(cctx, to, sizeof(to), middle, SAMPLE_BYTES,
+					       COMPRESS_LEVEL));
+}
+
+enum kv_codec kv_compress(struct kv_slice raw, struct kv_buf *out)
+{
+	size_t bytes_max = raw.bytes - raw.bytes / 8, bytes;
+	ZSTD_CCtx *cctx;
+
+	if (raw.bytes < COMPRESS_BYTES_MIN)
+		return KV_CODEC_NONE;
+	cctx = compress_context();
+	if (!cctx)
+		return KV_CODEC_NONE;
+	if (raw.bytes > SAMPLE_FROM_BYTES && !sample_compresses(cctx, raw))
+		return KV_CODEC_NONE;
+	if (kv_buf_reserve(out, bytes_max))
+		return KV_CODEC_NONE;
+	/* Fails as soon as the result would be larger than what pays. */
+	bytes = ZSTD_compressCCtx(cctx, out->data + out->bytes, bytes_max, raw.data, raw.bytes,
+				  COMPRESS_LEVEL);
+	if (ZSTD_isError(bytes))
+		return KV_CODEC_NONE;
+	out->bytes += bytes;
+	return KV_CODEC_ZSTD;
+}
+
+int kv_decompress(enum kv_codec codec, struct kv_slice stored, void *to, size_t raw_bytes)
+{
+	ZSTD_DCtx *dctx;
+	size_t bytes;
+
+	switch (codec) {
+	case KV_CODEC_NONE:
+		if (stored.bytes != raw_bytes)
+			return KV_E_bad_compression;
+		if (raw_bytes)
+			memcpy(to, stored.data, raw_bytes);
+		return 0;
+	case KV_CODEC_ZSTD:
+		dctx = decompress_context();
+		if (!dctx)
+			return -ENOMEM;
+		/* Writes raw_bytes at the most, whatever the frame says of itself. */
+		bytes = ZSTD_decompressDCtx(dctx, to, raw_bytes, stored.data, stored.bytes);
+		if (ZSTD_isError(bytes) || bytes != raw_bytes)
+			return KV_E_bad_compression;
+		return 0;
+	default:
+		return KV_E_bad_compression;
+	}
+}
