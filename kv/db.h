@@ -1,24 +1,32 @@
 /*
  * struct kv_db, its locks and states. Only the files of the engine layer
- * (open write flush read scan compact gc worker) include this.
+ * (options open write flush read scan compact gc worker stats) include this.
  *
- * Lock order: commit_mu, parts_lock, install_mu, mu, then anything below the engine.
+ * Lock order: inline_mu, parts_lock, commit_mu, install_mu, mu, then anything
+ * below the engine. queue_mu, sync_mu and obsolete_mu are leaves: nothing is
+ * locked under them.
+ *	inline_mu	with inline_work: one caller at a time does the work
+ *	parts_lock	shared: a batch refers to existing values, until its memtable
+ *			does; exclusive: a segment is being declared dead
  *	commit_mu	leads the commit: journal and segment appends, memtable inserts
- *	parts_lock	shared: a batch refers to existing values; exclusive: a segment
- *			is being declared dead
  *	install_mu	one manifest edit at a time, held over its sync
  *	mu		everything else, never held over I/O
  */
 #ifndef KV_DB_H
 #define KV_DB_H
 
+#include <stdatomic.h>
+
 #include "kv/batch.h"
+#include "kv/journal.h"
 #include "kv/kv.h"
 #include "kv/list.h"
 #include "kv/lock.h"
-#include "kv/journal.h"
 #include "kv/manifest.h"
 #include "kv/memtable.h"
+
+#define KV_IMM_MAX 2		/* memtables that wait for their flush */
+#define KV_WORKERS 2
 
 /*
  * What a reader pins: there is no other way to the memtables and the version.
@@ -29,7 +37,7 @@ struct kv_readstate {
 	struct kv_version *version;
 	uint32_t imm_count;
 	struct kv_memtable *mem;
-	struct kv_memtable *imm[];	/* newest first */
+	struct kv_memtable *imm[KV_IMM_MAX];	/* newest first */
 };
 
 struct kv_snapshot {
@@ -37,24 +45,31 @@ struct kv_snapshot {
 	kv_seqno seqno;
 };
 
-/* A thread's place in the queue of the group commit (write.c). */
-struct kv_writer;
-
-/* A journal that is needed still: one that a memtable lives in, or that has unsynced bytes. */
+/* A journal that is needed still: a memtable lives in it. */
 struct kv_live_journal {
 	struct kv_link link;		/* in db->journals, oldest first */
 	struct kv_journal *journal;
 	kv_fileno number;
-	bool synced;			/* whole, and never appended to again */
+	_Atomic uint32_t refs;
+	uint64_t sync_target;		/* under mu: sync.c wants so many bytes durable */
 };
 
-/* A segment with bytes that may not be durable yet. */
+/* A segment that may be appended to, or has not been sealed yet. */
 struct kv_live_segment {
-	struct kv_link link;
+	struct kv_link link;		/* in db->segments */
 	struct kv_segment_writer *writer;
 	kv_fileno number;
-	bool full;			/* no more appends; sealed by the next sync */
 	_Atomic uint32_t refs;
+	uint64_t sync_target;		/* under mu, as above */
+	bool full;			/* under mu: no more appends, every pointer into it has a home */
+	bool sealing;			/* under mu */
+};
+
+/* A file that nothing names any more. */
+struct kv_obsolete {
+	struct kv_link link;
+	enum kv_file_kind kind;
+	kv_fileno number;
 };
 
 struct kv_counters {
@@ -62,6 +77,11 @@ struct kv_counters {
 	KV_COUNTERS(X)
 #undef X
 };
+
+static inline void kv_count(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
 
 struct kv_db {
 	/* Set at open, constant after. */
@@ -72,18 +92,20 @@ struct kv_db {
 	struct kv_filecache *files;
 	struct kv_sst_counters sst_counters;
 	struct kv_obsolete_sink obsolete_sink;
+	struct kv_mutex inline_mu;
 
-	/* Commit: what the leader uses; guarded by commit_mu (only the leader holds it for long). */
+	/* Commit: guarded by commit_mu (only the leader holds it for long). */
 	struct kv_mutex commit_mu;
 	struct kv_live_journal *journal;	/* appended to */
 	struct kv_live_segment *segment;	/* bulk values go here; NULL before the first */
 	kv_seqno seqno_last;		/* assigned */
 	struct kv_counter_cache *counter_cache; /* values of keys that kv_batch_add() changes */
+	uint64_t marked_bytes;		/* the journal is no longer than this: its end is promised */
 
-	struct kv_mutex queue_mu;	/* writers waiting for their turn */
+	struct kv_mutex queue_mu;	/* writers waiting for their turn: struct kv_writer */
 	struct kv_link queue;
 
-	/* Durability: who syncs, and how far it got; see write.c. */
+	/* Durability: who syncs, and how far it got; see sync.c. */
 	struct kv_mutex sync_mu;
 	struct kv_cond sync_cond;
 	bool sync_running;
@@ -96,39 +118,73 @@ struct kv_db {
 	struct kv_mutex install_mu;
 	struct kv_manifest *manifest;	/* under install_mu */
 
+	/* One flush at a time: belongs to who has set flush_running. */
+	struct kv_live_segment *flush_segment; /* medium values go here; NULL before the first */
+
 	struct kv_mutex mu;		/* guards to the blank line */
 	struct kv_cond work_cond;	/* there is work, or stop */
 	struct kv_cond done_cond;	/* some work is done, or an error came */
 	struct kv_memtable *mem;
-	struct kv_memtable **imm;	/* oldest first */
-	size_t imm_count;
+	struct kv_memtable *imm[KV_IMM_MAX]; /* oldest first */
+	kv_seqno imm_seqno[KV_IMM_MAX];	/* last one in each */
+	uint32_t imm_count;
+	uint64_t imm_switched, imm_flushed; /* memtables that ever became immutable, were flushed */
 	struct kv_version *version;
 	struct kv_manifest_state state;
 	struct kv_link snapshots;
 	struct kv_link journals;	/* struct kv_live_journal */
 	struct kv_link segments;	/* struct kv_live_segment */
-	struct kv_link obsolete;	/* files to be deleted */
+	struct kv_live_journal *journal_next; /* prepared ahead; on no list */
+	struct kv_live_segment *segment_next; /* prepared ahead; on db->segments */
+	bool journal_wanted, segment_wanted;  /* to be prepared */
+	bool preparing_journal, preparing_segment;
 	int error;			/* first failure; the store is read-only from then on */
+	int work_error;			/* last failure of background work that may pass; 0 after a success */
+	bool space_reported;
 	bool stop;
 	bool flush_running;
 	uint32_t compactions_running;
 	struct kv_buf compact_pointer[KV_LEVELS];
-	pthread_t threads[2];
+	uint64_t work_seq;		/* changes whenever there may be new work */
+	uint64_t idle_seq[KV_WORKERS];	/* of which a thread has found that there is none left */
+	pthread_t threads[KV_WORKERS];
 	uint32_t thread_count;
 
-	_Atomic(uintptr_t) readstate;	/* struct kv_readstate, see read.c */
+	struct kv_mutex obsolete_mu;
+	struct kv_link obsolete;	/* struct kv_obsolete */
+
+	_Atomic uint64_t readstate;	/* struct kv_readstate, see read.c */
 	_Atomic kv_seqno seqno_published; /* visible; the leader writes, all read */
 	_Atomic bool poisoned;		/* error is set: a look without the lock */
+	_Atomic bool work_wanted;	/* with inline_work: there may be some */
+	_Atomic uint32_t level0_count, imm_full; /* for back-pressure: looks without the lock */
+	_Atomic uint64_t delay_ns;	/* what writers have run up, see write.c */
 	struct kv_counters counters;
 };
 
+/* --- options.c ---------------------------------------------------------------------------- */
+
+/* The options with every 0 replaced by its default. KV_E_bad_option, reported. */
+int kv_options_fill(const struct kv_options *in, struct kv_options *out) KV_NODISCARD;
+
 /* --- read.c: the read state, gets, snapshots ------------------------------------------ */
 
-/* Never NULL. Takes no lock. */
+/*
+ * Never NULL. Takes no lock. A reader of the present takes the read state first and
+ * loads seqno_published after: what a flush or a compaction that it doesn't
+ * see has dropped, it can't miss. (The other way round it could.)
+ */
 struct kv_readstate *kv_readstate_ref(struct kv_db *db);
+/* Not under mu: it may be the last one, and free much. */
 void kv_readstate_unref(struct kv_readstate *rs);
-/* Replaces the read state after mem, imm or version have changed. */
-int kv_readstate_install_locked(struct kv_db *db) KV_REQUIRES(&db->mu) KV_NODISCARD;
+/* An empty one, for swap; NULL when out of memory. */
+struct kv_readstate *kv_readstate_new(void);
+/*
+ * Fills rs from what mem, imm and version are now and puts it in the place of the
+ * present one, which is returned: unref it when mu has been released (may be NULL).
+ */
+struct kv_readstate *kv_readstate_swap_locked(struct kv_db *db, struct kv_readstate *rs)
+	KV_REQUIRES(&db->mu) KV_NODISCARD;
 /* Newest visible entry of a key, range tombstones applied: found is false for a deleted one. */
 int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice key,
 		     kv_seqno snapshot, struct kv_found *out, struct kv_buf *value_store)
@@ -136,26 +192,99 @@ int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice 
 /* The value that an entry of kind PUT or PUT_PTR has, appended to out. */
 int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value, struct kv_buf *out)
 	KV_NODISCARD;
+/* Length of that value; KV_E_bad_record. */
+int kv_value_bytes(enum kv_kind kind, struct kv_slice value, uint32_t *out_bytes) KV_NODISCARD;
 /* Seqnos that must stay readable, ascending, the present last. The caller frees *out. */
 int kv_snapshot_seqnos(struct kv_db *db, kv_seqno **out, size_t *out_count) KV_NODISCARD;
 
+/* --- live.c: journals and segments that are being written --------------------------------- */
+
+/*
+ * Makes a segment, durable and registered in the manifest, and puts it on
+ * db->segments. One reference is the caller's, who alone appends to it.
+ * KV_E_no_space when there is no room for it.
+ */
+int kv_live_segment_new(struct kv_db *db, struct kv_live_segment **out) KV_NODISCARD;
+/*
+ * Nobody appends any more, and every pointer into it is in a memtable or in
+ * an installed table: it will be sealed. Drops the caller's reference.
+ */
+void kv_live_segment_finish(struct kv_db *db, struct kv_live_segment *s);
+void kv_live_segment_unref(struct kv_live_segment *s);
+/* Seals one that is finished; *out_did false: there was none. */
+int kv_live_segment_seal_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
+
+/* Makes a journal whose name and header are durable, with nothing in it, on no list. */
+int kv_live_journal_new(struct kv_db *db, struct kv_live_journal **out) KV_NODISCARD;
+void kv_live_journal_unref(struct kv_live_journal *j);
+
+/* Makes the next journal or segment, when it is wanted and isn't there. */
+int kv_live_prepare(struct kv_db *db, bool *out_did) KV_NODISCARD;
+
+/* --- sync.c: what is durable, and what if that fails --------------------------------------- */
+
+/* Everything up to seqno is durable on return. Poisons. No lock may be held but commit_mu. */
+int kv_sync_to(struct kv_db *db, kv_seqno seqno) KV_NODISCARD;
+/* Everything that was appended to any live segment before is durable on return. Poisons. */
+int kv_sync_segments(struct kv_db *db) KV_NODISCARD;
+/* Tables have made durable everything up to seqno. */
+void kv_sync_advance(struct kv_db *db, kv_seqno seqno);
+/* Leaves a mark in a journal that has been synced to its end, if there is none yet. Takes commit_mu. */
+int kv_sync_mark(struct kv_db *db) KV_NODISCARD;
+
+/* Keeps the first error and makes the store read-only; returns KV_E_poisoned. Not under mu. */
+int kv_poison(struct kv_db *db, int err);
+/* Is it a failure that can pass by itself: no space, no memory? */
+bool kv_err_passes(int err);
+/* KV_E_no_space for an error of the env that means so; other errors as they are. */
+int kv_err_space(int err);
+
 /* --- write.c ------------------------------------------------------------------------------ */
 
-/* Keeps the first error and makes the store read-only; returns KV_E_poisoned. */
-int kv_poison(struct kv_db *db, int err);
-/* Makes the memtable immutable and starts a new one, with a new journal. */
+/*
+ * Makes the memtable immutable and starts a new one, with a new journal; there must
+ * be less than KV_IMM_MAX. KV_E_no_space and -ENOMEM are harmless.
+ */
 int kv_memtable_switch(struct kv_db *db) KV_REQUIRES(&db->commit_mu) KV_NODISCARD;
+void kv_counter_cache_free(struct kv_counter_cache *c);
 
-/* --- flush.c, compact.c: one step of background work each ------------------------------- */
+/* --- flush.c, compact.c, gc.c: one step of background work each ------------------------- */
 
-/* Writes the oldest immutable memtable to a table of level 0. */
+/*
+ * Writes the oldest immutable memtable to a table of level 0. When another
+ * thread is at it, waits for that and returns 0. Poisons by itself; a
+ * failure that can pass is returned, and nothing has changed.
+ */
 int kv_flush_one(struct kv_db *db) KV_NODISCARD;
+/*
+ * Writes the memtable to a table and adds it to the edit (not when nothing is left of it).
+ * With segment, medium values go to *segment, which is replaced when it is full;
+ * NULL: they stay inline. The table is durable, its name is not.
+ */
+int kv_flush_table(struct kv_db *db, struct kv_memtable *m, const kv_seqno *snapshots,
+		   size_t snapshot_count, struct kv_live_segment **segment,
+		   struct kv_edit *edit) KV_NODISCARD;
 /* Picks a compaction and runs it; *out_did false: there was none to do. */
 int kv_compact_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
 /* Drops segments that nothing refers to. */
 int kv_gc_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
-/* Appends the edit, installs the version that results, replaces the read state. Takes the locks. */
+
+/* --- install.c ------------------------------------------------------------------------------ */
+
+/*
+ * Appends the edit, installs the version that results, replaces the read
+ * state. Takes the locks. The edit gets the next file number by itself. Failures to write
+ * poison; KV_E_no_space and -ENOMEM are harmless: the edit has not happened, and never will.
+ */
 int kv_install(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
+/* The same; and in the same moment, the oldest immutable memtable is gone. */
+int kv_install_flush(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
+/* The sink of all versions (arg: db): the file is deleted by the next work. Any thread, any lock. */
+void kv_obsolete_add(void *arg, enum kv_file_kind kind, kv_fileno number);
+/* Deletes what has gathered; true when there was some. */
+bool kv_obsolete_delete(struct kv_db *db);
+/* A number for a new file. */
+kv_fileno kv_fileno_take(struct kv_db *db);
 
 /* --- worker.c ------------------------------------------------------------------------------- */
 
@@ -163,7 +292,8 @@ int kv_workers_start(struct kv_db *db) KV_NODISCARD;
 void kv_workers_stop(struct kv_db *db);
 /* Tells the threads that there may be work; with inline_work, does it (no lock may be held). */
 void kv_work_schedule(struct kv_db *db);
-/* A number for a new file. */
-kv_fileno kv_fileno_take(struct kv_db *db);
+/* Only tells: for callers that hold locks. */
+void kv_work_want(struct kv_db *db);
+void kv_work_want_locked(struct kv_db *db) KV_REQUIRES(&db->mu);
 
 #endif

@@ -43,6 +43,13 @@ int kv_journal_append(struct kv_journal *j, enum kv_chunk_type type, kv_seqno se
  * call it, beside an append. A failure poisons.
  */
 int kv_journal_sync(struct kv_journal *j) KV_NODISCARD;
+/*
+ * Later chunks state this as promised, if it is more than before (and no more than what is
+ * synced). A manifest (KV_FILE_MANIFEST) does so by itself with all that is synced. A
+ * journal doesn't: its batches are durable only when the segments that they point
+ * into are, which a group that is appended beside a sync may not be.
+ */
+void kv_journal_promise(struct kv_journal *j, uint64_t bytes);
 /* Where the last chunk ends; how far has been synced. */
 uint64_t kv_journal_bytes(const struct kv_journal *j);
 uint64_t kv_journal_synced(const struct kv_journal *j);
