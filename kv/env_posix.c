@@ -364,27 +364,33 @@ static int posix_sync(struct kv_env_file *file)
 	return err;
 }
 
-/* Waiting takes the kernel's report of a failure away from the next sync. */
+static int sync_range(int fd, uint64_t offset, uint64_t bytes, unsigned flags)
+{
+	int result, err;
+
+	RETRY(result, sync_file_range(fd, (off_t)offset, (off_t)bytes, flags));
+	err = result_of(result);
+	if (err == -ENOSYS || err == -EOPNOTSUPP || err == -EINVAL || err == -ESPIPE)
+		err = 0;	/* a hint, and it isn't taken here */
+	return err;
+}
+
+/* Waiting, unlike starting, takes the kernel's report of a failure away from the next sync. */
 static int posix_writeback(struct kv_env_file *file, uint64_t offset, uint64_t bytes, bool wait)
 {
-	const unsigned wait_flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER;
 	struct posix_file *f = to_file(file);
-	int result, err;
+	int err;
 
 	if (too_far(offset, bytes))
 		return -EINVAL;
 	if (!bytes)
 		return 0;	/* to the kernel this would be the whole file */
-	if (wait)
-		kv_mutex_lock(&f->mu);
-	RETRY(result, sync_file_range(f->fd, (off_t)offset, (off_t)bytes,
-				      SYNC_FILE_RANGE_WRITE | (wait ? wait_flags : 0)));
-	err = result_of(result);
-	if (err == -ENOSYS || err == -EOPNOTSUPP || err == -EINVAL || err == -ESPIPE)
-		err = 0;	/* a hint, and it isn't taken here */
 	if (!wait)
-		kv_mutex_lock(&f->mu);
-	err = keep_err_locked(f, err);
+		return sync_range(f->fd, offset, bytes, SYNC_FILE_RANGE_WRITE);
+	kv_mutex_lock(&f->mu);
+	err = keep_err_locked(f, sync_range(f->fd, offset, bytes,
+					    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+						    SYNC_FILE_RANGE_WAIT_AFTER));
 	kv_mutex_unlock(&f->mu);
 	return err;
 }

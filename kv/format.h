@@ -91,8 +91,9 @@ enum kv_chunk_type {
 struct kv_chunk_header {
 	le32 magic;
 	le32 payload_bytes;	/* follows; then zeros up to a multiple of KV_CHUNK_ALIGN */
-	le64 checksum;		/* XXH3-64, seeded with the file's number, of the header
-				   after this field and the payload */
+	le64 checksum;		/* XXH3-64 of the header after this field and the payload;
+				   its seed is XXH3-64, seeded with the file's number, of
+				   the store's id */
 	le64 promised;		/* bytes of this file known durable when this was written */
 	le64 seqno;		/* of the first operation; manifest: number of the edit */
 	le32 count;		/* operations */

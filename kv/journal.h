@@ -5,7 +5,8 @@
  * the chunk was written. Reading stops at the first chunk that is not valid; if
  * a valid one behind it promised more than where the reading stopped, what lies
  * between was durable once and is damaged: KV_E_journal_damaged. Else it is a torn tail, which
- * was never promised.
+ * was never promised. What only other files know (that this one was longer) is
+ * the caller's to compare with kv_journal_tail.
  */
 #ifndef KV_JOURNAL_H
 #define KV_JOURNAL_H
@@ -15,11 +16,14 @@
 
 /* --- writing: one thread at a time, but for sync ------------------------------------- */
 
+#define KV_JOURNAL_PARTS_MAX 1000
+
 struct kv_journal;
 
 /*
  * Makes the file. allocate_bytes are physically allocated ahead, and again
- * whenever they are used up (0: never; for the manifest).
+ * whenever they are used up (0: never; for the manifest). Neither the file nor
+ * its name is durable. KV_E_no_space, and any other failure, leave no file.
  */
 int kv_journal_create(struct kv_store *s, enum kv_file_kind kind, kv_fileno number,
 		      uint64_t allocate_bytes, struct kv_journal **out) KV_NODISCARD;
@@ -27,13 +31,16 @@ int kv_journal_create(struct kv_store *s, enum kv_file_kind kind, kv_fileno numb
 void kv_journal_free(struct kv_journal *j);
 
 /*
- * Makes sure that a chunk of payload_bytes has its room. -ENOSPC here, and
- * nowhere later, is the harmless kind.
+ * Makes sure that a chunk of payload_bytes has its room, and a few without
+ * payload behind it. KV_E_no_space here, and nowhere later, is the harmless
+ * kind: it does not poison. Called by the thread that appends. KV_E_too_big
+ * when there cannot be such a chunk.
  */
 int kv_journal_reserve(struct kv_journal *j, uint64_t payload_bytes) KV_NODISCARD;
 /*
- * Appends a chunk whose payload is the iov_count parts (no more than 1000 of
- * them; not changed), in one write. After a failure the journal is poisoned: every later
+ * Appends a chunk whose payload is the iov_count parts (no more than
+ * KV_JOURNAL_PARTS_MAX; not changed), in one write. KV_E_too_big changes
+ * nothing. After any other failure the journal is poisoned: every later
  * append and sync fails with the same error.
  */
 int kv_journal_append(struct kv_journal *j, enum kv_chunk_type type, kv_seqno seqno,
@@ -73,7 +80,8 @@ int kv_journal_open(struct kv_store *s, enum kv_file_kind kind, kv_fileno number
 void kv_journal_close(struct kv_journal_reader *r);
 /*
  * *out_end is true at the end (the chunk is not set then): see kv_journal_tail.
- * KV_E_journal_damaged (reported) as said above; an error of the env is never taken for the end.
+ * KV_E_journal_damaged as said above; KV_E_newer_format for an unknown type of chunk; an error of
+ * the env is never taken for the end. All are reported, and repeated by every later read.
  */
 int kv_journal_read(struct kv_journal_reader *r, struct kv_chunk *out, bool *out_end)
 	KV_NODISCARD;
@@ -83,7 +91,7 @@ struct kv_journal_tail {
 	uint64_t end;		/* of the last valid chunk */
 	uint64_t promised;	/* the largest promise in any valid chunk: never more than end */
 	bool closed;		/* the last chunk is KV_CHUNK_END */
-	uint64_t torn_bytes;	/* not zero, behind end */
+	uint64_t torn_bytes;	/* from end to the last byte that is not zero */
 };
 void kv_journal_tail(const struct kv_journal_reader *r, struct kv_journal_tail *out);
 
