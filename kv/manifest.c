@@ -9,6 +9,12 @@
 #define LONG_BYTES_MIN KV_MIB	/* below, a manifest is never long */
 #define LONG_FACTOR 4		/* else: as many times what it began with */
 
+/*
+ * Room is allocated ahead, as for a journal, so that a full disk shows before
+ * anything is written: then the edit has not happened, and the file is good still.
+ */
+#define ALLOCATE_BYTES (64 * KV_KIB)
+
 struct kv_manifest {
 	struct kv_store *store;
 	struct kv_journal *journal;
@@ -256,7 +262,7 @@ int kv_manifest_create(struct kv_store *s, kv_fileno number, const struct kv_ver
 	if (!m)
 		return -ENOMEM;
 	m->store = s;
-	KV_TRY(kv_journal_create(s, KV_FILE_MANIFEST, number, 0, &m->journal));
+	KV_TRY(kv_journal_create(s, KV_FILE_MANIFEST, number, ALLOCATE_BYTES, &m->journal));
 	err = kv_manifest_append(m, &e);
 	if (err) {
 		/* Nothing points to it yet. If it stays, the next opening removes it. */

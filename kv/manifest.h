@@ -39,7 +39,12 @@ int kv_manifest_create(struct kv_store *s, kv_fileno number, const struct kv_ver
 /* close: ends the file in order. free: just lets go. */
 int kv_manifest_close(struct kv_manifest *m) KV_NODISCARD;
 void kv_manifest_free(struct kv_manifest *m);
-/* Appends the edit and makes it durable. After a failure only a new manifest helps. */
+/*
+ * Appends the edit and makes it durable. With KV_E_no_space, -ENOMEM and
+ * KV_E_too_big nothing was written, and it may be tried again. After any other
+ * failure only opening the store again tells whether the edit counts: until
+ * then the files that it names must stay, and those that it deletes, too.
+ */
 int kv_manifest_append(struct kv_manifest *m, const struct kv_edit *e) KV_NODISCARD;
 uint64_t kv_manifest_bytes(const struct kv_manifest *m);
 /* Time for a new one: it has grown to several times what the whole state takes. */

@@ -139,8 +139,8 @@ UNIT(numbers_of_files_count_if_nobody_says_them)
 }
 UNIT_END
 
-/* Where the edits begin that append_segment() has appended to a manifest. */
-static uint64_t two_edits(uint64_t *out_second)
+/* Where the two edits begin that are appended to a manifest, and where the last one ends. */
+static uint64_t two_edits(uint64_t *out_second, uint64_t *out_end)
 {
 	struct kv_manifest *m = make_manifest(30);
 	uint64_t first = kv_manifest_bytes(m);
@@ -148,6 +148,8 @@ static uint64_t two_edits(uint64_t *out_second)
 	ck_ok(append_segment(m, 100));
 	*out_second = kv_manifest_bytes(m);
 	ck_ok(append_segment(m, 101));
+	/* Behind it is the mark. */
+	*out_end = kv_manifest_bytes(m) - sizeof(struct kv_chunk_header);
 	kv_manifest_free(m);
 	return first;
 }
@@ -155,20 +157,25 @@ static uint64_t two_edits(uint64_t *out_second)
 UNIT(a_torn_last_edit_is_left_out)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf b = KV_BUF_INIT;
+	KV_AUTO(kv_buf_done) struct kv_buf whole_file = KV_BUF_INIT;
 	struct kv_filename name = kv_filename(KV_FILE_MANIFEST, 30);
 	uint64_t second, end;
 
 	tmpstore_init(&t);
-	two_edits(&second);
+	two_edits(&second, &end);
 	b = tmpstore_load(&t, name.s);
-	/* Without the mark behind the last edit. */
-	end = b.bytes - sizeof(struct kv_chunk_header);
+	whole_file = tmpstore_load(&t, name.s);
 	for (uint64_t bytes = second; bytes <= end; bytes++) {
 		struct kv_manifest_state state;
 
 		tmpstore_save(&t, name.s, kv_slice(b.data, bytes));
 		ck_ok(load(30, &state));
 		ck_assert_uint_eq(state.seqno, bytes < end ? 100 : 101);
+		/* Not cut, but never written: zeros behind. */
+		memset(b.data + bytes, 0, b.bytes - bytes);
+		tmpstore_save(&t, name.s, kv_buf_slice(&b));
+		ck_ok(load(30, &state));
+		memcpy(b.data, whole_file.data, b.bytes);
 	}
 	tmpstore_done(&t);
 }
@@ -178,10 +185,10 @@ UNIT(a_damaged_edit_is_not_forgiven)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf b = KV_BUF_INIT;
 	struct kv_filename name = kv_filename(KV_FILE_MANIFEST, 30);
-	uint64_t first, second;
+	uint64_t first, second, end;
 
 	tmpstore_init(&t);
-	first = two_edits(&second);
+	first = two_edits(&second, &end);
 	b = tmpstore_load(&t, name.s);
 	/* The mark behind each says that it was promised, the last one too. */
 	for (int i = 0; i < 3; i++) {
@@ -367,6 +374,38 @@ UNIT(a_failed_append_stays_failed)
 }
 UNIT_END
 
+static int fail_allocate(struct kv_env_file *file, uint64_t offset, uint64_t bytes, bool extend)
+{
+	(void)file;
+	(void)offset;
+	(void)bytes;
+	(void)extend;
+	return -ENOSPC;
+}
+
+UNIT(a_full_disk_does_no_harm)
+{
+	struct kv_manifest_state state;
+	struct kv_manifest *m;
+	struct kv_edit e = { 0 };
+
+	tmpstore_init(&t);
+	m = make_manifest(30);
+	for (kv_fileno s = 1000; s < 41000; s++)
+		ck_ok(kv_edit_add_segment(&e, s));
+	t.ops.allocate = fail_allocate;
+	ck_assert_int_eq(kv_manifest_append(m, &e), KV_E_no_space);
+	ck_ok(append_segment(m, 100)); /* there is room for it */
+	t.ops.allocate = tmpstore_system()->allocate;
+	ck_ok(kv_manifest_append(m, &e));
+	kv_edit_done(&e);
+	ck_ok(kv_manifest_close(m));
+	ck_ok(load(30, &state));
+	ck_assert_uint_eq(state.next_fileno, 41000);
+	tmpstore_done(&t);
+}
+UNIT_END
+
 UNIT(a_failed_creation_changes_nothing)
 {
 	KV_AUTO(unrefp) struct kv_version *v = make_version();
@@ -441,6 +480,6 @@ UNIT_MAIN("manifest", what_is_appended_is_loaded, versions_of_a_load_tell_the_si
 	  numbers_of_files_count_if_nobody_says_them, a_torn_last_edit_is_left_out,
 	  a_damaged_edit_is_not_forgiven, without_the_first_edit_there_is_nothing,
 	  edits_must_follow_from_each_other, numbers_do_not_go_back,
-	  a_newer_edit_is_said_to_be_newer, a_failed_append_stays_failed,
+	  a_newer_edit_is_said_to_be_newer, a_failed_append_stays_failed, a_full_disk_does_no_harm,
 	  a_failed_creation_changes_nothing, a_failed_switch_leaves_both,
 	  it_is_long_when_it_has_grown)
