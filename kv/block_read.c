@@ -1,0 +1,320 @@
+/*
+ * A cursor over a block. Nothing in the block is trusted: each entry is checked to lie within
+ * the entries, each key to be an internal key, and each step goes forward in the bytes, so that any
+ * walk ends.
+ */
+#include "kv/assert.h"
+#include "kv/block.h"
+#include "kv/errcode.h"
+
+static struct kv_block_cursor *to_block(struct kv_cursor *c)
+{
+	return kv_container_of(c, struct kv_block_cursor, cursor);
+}
+
+static const struct kv_block_cursor *to_block_const(const struct kv_cursor *c)
+{
+	return kv_container_of(c, const struct kv_block_cursor, cursor);
+}
+
+/* --- entries ------------------------------------------------------------------------------------ */
+
+struct entry {
+	size_t shared;
+	struct kv_slice unshared, value;
+	uint32_t end;
+};
+
+static const uint8_t *block_at(const struct kv_block_cursor *c, uint32_t offset)
+{
+	return (const uint8_t *)c->block.data + offset;
+}
+
+/* False when there is no whole entry at the offset. */
+static bool entry_parse(const struct kv_block_cursor *c, uint32_t offset, struct entry *out)
+{
+	struct kv_slice s;
+	uint64_t shared, unshared_bytes, value_bytes;
+	const uint8_t *p;
+
+	if (offset >= c->restarts_offset)
+		return false;
+	p = block_at(c, offset);
+	s = kv_slice(p, c->restarts_offset - offset);
+	if (s.bytes >= 3 && (p[0] | p[1] | p[2]) < 0x80) { /* nearly always: a byte each */
+		shared = p[0];
+		unshared_bytes = p[1];
+		value_bytes = p[2];
+		s = kv_slice(p + 3, s.bytes - 3);
+	} else if (!kv_take_varint(&s, &shared) || !kv_take_varint(&s, &unshared_bytes) ||
+		   !kv_take_varint(&s, &value_bytes)) {
+		return false;
+	}
+	if (shared > UINT32_MAX || unshared_bytes > s.bytes ||
+	    value_bytes > s.bytes - unshared_bytes)
+		return false;
+	out->shared = (size_t)shared;
+	out->unshared = kv_slice(s.data, (size_t)unshared_bytes);
+	out->value = kv_slice((const uint8_t *)s.data + unshared_bytes, (size_t)value_bytes);
+	out->end = (uint32_t)((const uint8_t *)out->value.data + value_bytes - block_at(c, 0));
+	return true;
+}
+
+static void fail(struct kv_block_cursor *c, int err)
+{
+	c->valid = false;
+	c->error = err;
+}
+
+/* To the entry at the offset; c->key must hold the key before it, or nothing at a restart. */
+static void move_to(struct kv_block_cursor *c, uint32_t offset)
+{
+	struct entry e;
+	int err;
+
+	if (!entry_parse(c, offset, &e) || e.shared > c->key.bytes) {
+		fail(c, KV_E_bad_record);
+		return;
+	}
+	c->key.bytes = e.shared;
+	err = kv_buf_append_slice(&c->key, e.unshared);
+	if (err || !kv_ikey_is_valid(kv_buf_slice(&c->key))) {
+		fail(c, err ? err : KV_E_bad_record);
+		return;
+	}
+	c->value = e.value;
+	c->at = offset;
+	c->next = e.end;
+	c->valid = true;
+}
+
+/* --- restarts ----------------------------------------------------------------------------------- */
+
+static uint32_t restart_offset(const struct kv_block_cursor *c, uint32_t i)
+{
+	le32 v;
+
+	memcpy(&v, block_at(c, c->restarts_offset) + (size_t)i * sizeof(v), sizeof(v));
+	return kv_le32_get(v);
+}
+
+static void move_to_restart(struct kv_block_cursor *c, uint32_t i)
+{
+	c->restart = i;
+	kv_buf_reset(&c->key);
+	move_to(c, restart_offset(c, i));
+}
+
+/* The key at a restart, in place. */
+static bool restart_key(const struct kv_block_cursor *c, uint32_t i, struct kv_slice *out)
+{
+	struct entry e;
+
+	if (!entry_parse(c, restart_offset(c, i), &e) || e.shared ||
+	    !kv_ikey_is_valid(e.unshared))
+		return false;
+	*out = e.unshared;
+	return true;
+}
+
+/* Index of the last restart whose key is before ikey, or 0. False when one of them is malformed. */
+static bool restart_find(const struct kv_block_cursor *c, struct kv_slice ikey, uint32_t *out)
+{
+	uint32_t low = 0, high = c->restart_count - 1, middle;
+	struct kv_slice key;
+
+	while (low < high) {
+		middle = low + (high - low + 1) / 2;
+		if (!restart_key(c, middle, &key))
+			return false;
+		if (kv_ikey_cmp(key, ikey) < 0)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	*out = low;
+	return true;
+}
+
+/* --- moving ------------------------------------------------------------------------------------- */
+
+/* Not valid, no error; true when there is something to move to. */
+static bool start(struct kv_block_cursor *c)
+{
+	c->valid = false;
+	c->error = 0;
+	return c->restart_count > 0;
+}
+
+static void step(struct kv_block_cursor *c)
+{
+	if (c->next == c->restarts_offset) {
+		c->valid = false;
+		return;
+	}
+	move_to(c, c->next);
+	while (c->valid && c->restart + 1 < c->restart_count &&
+	       restart_offset(c, c->restart + 1) <= c->at)
+		c->restart++;
+}
+
+/* From restart i to the entry that ends at `end`. */
+static void walk_to_end(struct kv_block_cursor *c, uint32_t i, uint32_t end)
+{
+	move_to_restart(c, i);
+	while (c->valid && c->next < end)
+		step(c);
+	if (c->valid && c->next != end)
+		fail(c, KV_E_bad_record);
+}
+
+static void block_seek_first(struct kv_cursor *cursor)
+{
+	struct kv_block_cursor *c = to_block(cursor);
+
+	if (start(c))
+		move_to_restart(c, 0);
+}
+
+static void block_seek_last(struct kv_cursor *cursor)
+{
+	struct kv_block_cursor *c = to_block(cursor);
+
+	if (start(c))
+		walk_to_end(c, c->restart_count - 1, c->restarts_offset);
+}
+
+static void block_seek(struct kv_cursor *cursor, struct kv_slice ikey)
+{
+	struct kv_block_cursor *c = to_block(cursor);
+	uint32_t i;
+
+	if (!start(c))
+		return;
+	if (!restart_find(c, ikey, &i)) {
+		fail(c, KV_E_bad_record);
+		return;
+	}
+	move_to_restart(c, i);
+	while (c->valid && kv_ikey_cmp(kv_buf_slice(&c->key), ikey) < 0)
+		step(c);
+}
+
+static void block_next(struct kv_cursor *cursor)
+{
+	struct kv_block_cursor *c = to_block(cursor);
+
+	KV_ASSERT(c->valid);
+	step(c);
+}
+
+static void block_prev(struct kv_cursor *cursor)
+{
+	struct kv_block_cursor *c = to_block(cursor);
+	uint32_t i = c->restart;
+
+	KV_ASSERT(c->valid);
+	if (!c->at) {
+		c->valid = false;
+		return;
+	}
+	/* The entry before a restart hangs on the restart before; damaged restarts may not ascend. */
+	while (i && restart_offset(c, i) >= c->at)
+		i--;
+	walk_to_end(c, i, c->at);
+}
+
+static void block_seek_prev(struct kv_cursor *cursor, struct kv_slice ikey)
+{
+	struct kv_block_cursor *c = to_block(cursor);
+
+	block_seek(cursor, ikey);
+	if (c->error)
+		return;
+	if (!c->valid)
+		block_seek_last(cursor);
+	else if (kv_ikey_cmp(kv_buf_slice(&c->key), ikey) > 0)
+		block_prev(cursor);
+}
+
+/* --- the cursor --------------------------------------------------------------------------------- */
+
+static bool block_valid(const struct kv_cursor *cursor)
+{
+	return to_block_const(cursor)->valid;
+}
+
+static int block_error(const struct kv_cursor *cursor)
+{
+	return to_block_const(cursor)->error;
+}
+
+static struct kv_slice block_key(const struct kv_cursor *cursor)
+{
+	return kv_buf_slice(&to_block_const(cursor)->key);
+}
+
+static struct kv_slice block_value(const struct kv_cursor *cursor)
+{
+	return to_block_const(cursor)->value;
+}
+
+/* It is embedded: what it owns goes by kv_block_cursor_done(). */
+static void block_free(struct kv_cursor *cursor)
+{
+	(void)cursor;
+}
+
+void kv_block_cursor_init(struct kv_block_cursor *c)
+{
+	static const struct kv_cursor_ops ops = {
+		.free = block_free,
+		.seek_first = block_seek_first,
+		.seek_last = block_seek_last,
+		.seek = block_seek,
+		.seek_prev = block_seek_prev,
+		.next = block_next,
+		.prev = block_prev,
+		.valid = block_valid,
+		.error = block_error,
+		.key = block_key,
+		.value = block_value,
+	};
+
+	*c = (struct kv_block_cursor){ .cursor = { &ops } };
+}
+
+void kv_block_cursor_done(struct kv_block_cursor *c)
+{
+	kv_buf_done(&c->key);
+}
+
+int kv_block_cursor_set(struct kv_block_cursor *c, struct kv_slice block)
+{
+	uint32_t count, restarts_offset;
+	le32 v;
+
+	c->block = kv_slice(NULL, 0);
+	c->restart_count = c->restarts_offset = 0;
+	c->valid = false;
+	c->error = KV_E_bad_record;
+	if (block.bytes < sizeof(v) || block.bytes > UINT32_MAX)
+		return KV_E_bad_record;
+	memcpy(&v, (const uint8_t *)block.data + block.bytes - sizeof(v), sizeof(v));
+	count = kv_le32_get(v);
+	if (count > (block.bytes - sizeof(v)) / sizeof(v))
+		return KV_E_bad_record;
+	restarts_offset = (uint32_t)(block.bytes - sizeof(v) - (size_t)count * sizeof(v));
+	/* Entries and restarts: neither is there without the other. */
+	if ((count == 0) != (restarts_offset == 0))
+		return KV_E_bad_record;
+	c->block = block;
+	c->restart_count = count;
+	c->restarts_offset = restarts_offset;
+	if (count && restart_offset(c, 0)) {
+		c->restart_count = c->restarts_offset = 0;
+		return KV_E_bad_record;
+	}
+	c->error = 0;
+	return 0;
+}
