@@ -1,7 +1,8 @@
 /*
  * The newest data, in memory: point entries and range tombstones, plus what a
  * flush has to know (which segments its pointers lie in, which journal holds it).
- * Reference-counted; one writer at a time, readers take no lock.
+ * Reference-counted; one writer at a time. Readers take no lock while there are no
+ * range tombstones, and then one that nobody holds for long.
  */
 #ifndef KV_MEMTABLE_H
 #define KV_MEMTABLE_H

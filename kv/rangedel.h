@@ -21,8 +21,12 @@ struct kv_rangedels {
 };
 
 /*
- * Cuts the n tombstones at each other's bounds and sorts them. Copies the keys.
- * Empty ranges are left out. *out has one reference; NULL when there is nothing.
+ * Cuts the n tombstones at each other's bounds and sorts them; neighbours with the
+ * same seqnos become one. Copies the keys. Empty ranges are left out. *out has
+ * one reference; NULL when there is nothing.
+ *
+ * The result is as large as the sum over all bounds of the tombstones that
+ * cover them: nested ranges cost their depth.
  */
 int kv_rangedels_new(const struct kv_rangedel *in, size_t n, struct kv_rangedels **out)
 	KV_NODISCARD;
@@ -33,10 +37,12 @@ void kv_rangedels_unref(struct kv_rangedels *r);
 kv_seqno kv_rangedels_covering(const struct kv_rangedels *r, struct kv_slice user_key,
 			       kv_seqno snapshot);
 /*
- * The same, and where the cover of that very tombstone's fragment begins and ends
- * (bytes stay while the caller holds a reference).
+ * The same, and the span around the key in which this answer holds: bounds and
+ * seqno of the fragment; or, with seqno 0, of a gap between fragments or a
+ * fragment that is too new. A bound with data NULL is none. (Bytes stay while
+ * the caller holds a reference.)
  */
 kv_seqno kv_rangedels_cover(const struct kv_rangedels *r, struct kv_slice user_key,
-			    kv_seqno snapshot, struct kv_rangedel *out_fragment);
+			    kv_seqno snapshot, struct kv_rangedel *out_span);
 
 #endif

@@ -10,11 +10,16 @@
 
 struct kv_skipnode;
 
+#define KV_SKIPLIST_HEIGHT_MAX 12
+
 struct kv_skiplist {
 	struct kv_arena *arena;
 	struct kv_skipnode *head;
 	_Atomic int height;
 	_Atomic uint64_t count;
+
+	/* The writer's own: on each level the last node before the place of the last insertion. */
+	struct kv_skipnode *splice[KV_SKIPLIST_HEIGHT_MAX];
 	uint32_t random;
 };
 
