@@ -28,6 +28,8 @@ struct kv_journal {
 
 	_Atomic uint64_t bytes;	/* appender writes, all read */
 	_Atomic uint64_t synced; /* written under sync_mu, all read */
+	_Atomic uint64_t promised; /* as the engine says; a manifest promises what is synced */
+	bool promises_synced;
 	_Atomic int poison;	/* the first failure; never 0 again */
 };
 
@@ -60,6 +62,7 @@ int kv_journal_create(struct kv_store *s, enum kv_file_kind kind, kv_fileno numb
 	j->number = number;
 	j->seed = kv_chunk_seed(s, number);
 	j->allocate_bytes = allocate_bytes;
+	j->promises_synced = kind == KV_FILE_MANIFEST;
 	kv_mutex_init(&j->sync_mu);
 	atomic_init(&j->bytes, sizeof(struct kv_file_header));
 	err = kv_journal_reserve(j, 0);
@@ -119,7 +122,8 @@ static void fill_header(struct kv_journal *j, struct kv_chunk_header *h, enum kv
 	*h = (struct kv_chunk_header){
 		.magic = kv_le32(KV_CHUNK_MAGIC),
 		.payload_bytes = kv_le32((uint32_t)payload_bytes),
-		.promised = kv_le64(kv_journal_synced(j)),
+		.promised = kv_le64(j->promises_synced ? kv_journal_synced(j) :
+							 atomic_load(&j->promised)),
 		.seqno = kv_le64(seqno),
 		.count = kv_le32(count),
 		.type = kv_le32(type),
@@ -185,6 +189,15 @@ int kv_journal_sync(struct kv_journal *j)
 	err = sync_locked(j);
 	kv_mutex_unlock(&j->sync_mu);
 	return err;
+}
+
+void kv_journal_promise(struct kv_journal *j, uint64_t bytes)
+{
+	uint64_t before = atomic_load(&j->promised);
+
+	KV_ASSERT(bytes <= kv_journal_synced(j));
+	while (before < bytes && !atomic_compare_exchange_weak(&j->promised, &before, bytes))
+		;
 }
 
 uint64_t kv_journal_bytes(const struct kv_journal *j)
