@@ -16,6 +16,7 @@
 #define KV_DB_H
 
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "kv/batch.h"
 #include "kv/journal.h"
@@ -60,6 +61,7 @@ struct kv_live_segment {
 	struct kv_segment_writer *writer;
 	kv_fileno number;
 	_Atomic uint32_t refs;
+	struct kv_link flush_link;	/* in db->flush_full */
 	uint64_t sync_target;		/* under mu, as above */
 	bool full;			/* under mu: no more appends, every pointer into it has a home */
 	bool sealing;			/* under mu */
@@ -120,6 +122,7 @@ struct kv_db {
 
 	/* One flush at a time: belongs to who has set flush_running. */
 	struct kv_live_segment *flush_segment; /* medium values go here; NULL before the first */
+	struct kv_link flush_full;	/* that it filled, and are to be finished */
 
 	struct kv_mutex mu;		/* guards to the blank line */
 	struct kv_cond work_cond;	/* there is work, or stop */
@@ -139,11 +142,14 @@ struct kv_db {
 	bool journal_wanted, segment_wanted;  /* to be prepared */
 	bool preparing_journal, preparing_segment;
 	int error;			/* first failure; the store is read-only from then on */
-	int work_error;			/* last failure of background work that may pass; 0 after a success */
+	/* Last failures that can pass: 0 after a success; and how many there were. */
+	int flush_error, compact_error;
+	uint64_t flush_failures, compact_failures;
 	bool space_reported;
 	bool stop;
 	bool flush_running;
 	uint32_t compactions_running;
+	bool gc_running;		/* kv_gc_one() is run by one thread at a time */
 	struct kv_buf compact_pointer[KV_LEVELS];
 	uint64_t work_seq;		/* changes whenever there may be new work */
 	uint64_t idle_seq[KV_WORKERS];	/* of which a thread has found that there is none left */

@@ -1,0 +1,209 @@
+/*
+ * Changing the set of files: an edit becomes durable, then its version becomes
+ * the current one. And what becomes of files that nothing names any more.
+ *
+ * CRASH: the version that results is checked, and all memory is there, before the
+ * edit is written; afterwards nothing can fail (K7). Files that an edit deletes
+ * are deleted when it is durable and no reader has them any more.
+ */
+#include "kv/db.h"
+
+/* --- installing ------------------------------------------------------------------------------ */
+
+static void state_apply_locked(struct kv_db *db, const struct kv_edit *edit)
+	KV_REQUIRES(&db->mu)
+{
+	if (edit->has_journal_min)
+		db->state.journal_min = edit->journal_min;
+	if (edit->has_seqno)
+		db->state.seqno = edit->seqno;
+}
+
+/* The oldest immutable memtable, whose content the new version has; the caller unrefs it. */
+static struct kv_memtable *take_flushed_locked(struct kv_db *db) KV_REQUIRES(&db->mu)
+{
+	struct kv_memtable *m = db->imm[0];
+
+	KV_ASSERT(db->imm_count);
+	db->imm_count--;
+	for (uint32_t i = 0; i < db->imm_count; i++) {
+		db->imm[i] = db->imm[i + 1];
+		db->imm_seqno[i] = db->imm_seqno[i + 1];
+	}
+	db->imm_flushed++;
+	atomic_store(&db->imm_full, 0);
+	return m;
+}
+
+/* Puts the new version in place; returns what it replaces. */
+static struct kv_version *switch_version(struct kv_db *db, const struct kv_edit *edit,
+					 struct kv_version *v, struct kv_readstate *rs,
+					 bool flushed)
+{
+	struct kv_memtable *m = NULL;
+	struct kv_readstate *old_rs;
+	struct kv_version *old;
+
+	kv_mutex_lock(&db->mu);
+	old = db->version;
+	db->version = v;
+	state_apply_locked(db, edit);
+	if (flushed)
+		m = take_flushed_locked(db);
+	old_rs = kv_readstate_swap_locked(db, rs);
+	atomic_store(&db->level0_count, (uint32_t)v->levels[0].count);
+	kv_work_want_locked(db);
+	kv_cond_broadcast(&db->done_cond);
+	kv_mutex_unlock(&db->mu);
+	kv_readstate_unref(old_rs);
+	kv_memtable_unref(m);
+	return old;
+}
+
+/*
+ * A manifest that has grown is replaced. No space for it: the old one goes on.
+ * Any other failure leaves it open which of the two the root names.
+ */
+static int rotate_manifest(struct kv_db *db) KV_REQUIRES(&db->install_mu)
+{
+	struct kv_manifest_state state;
+	struct kv_manifest *m;
+	kv_fileno number;
+	int err;
+
+	if (!kv_manifest_is_long(db->manifest))
+		return 0;
+	number = kv_fileno_take(db);
+	kv_mutex_lock(&db->mu);
+	state = db->state;
+	kv_mutex_unlock(&db->mu);
+	/* The version changes under install_mu only. */
+	err = kv_manifest_create(&db->store, number, db->version, &state, &m);
+	if (err == KV_E_no_space || err == -ENOMEM)
+		return 0;
+	if (err)
+		return kv_poison(db, err);
+	kv_obsolete_add(db, KV_FILE_MANIFEST, kv_manifest_number(db->manifest));
+	kv_manifest_free(db->manifest);
+	db->manifest = m;
+	return 0;
+}
+
+static int install_locked(struct kv_db *db, struct kv_edit *edit, bool flushed)
+	KV_REQUIRES(&db->install_mu)
+{
+	struct kv_version *v, *old;
+	struct kv_readstate *rs;
+	int err;
+
+	kv_mutex_lock(&db->mu);
+	edit->has_next_fileno = true;
+	edit->next_fileno = db->state.next_fileno;
+	kv_mutex_unlock(&db->mu);
+	err = kv_version_apply(db->version, edit, &db->obsolete_sink, &v);
+	if (err)
+		return err;
+	rs = kv_readstate_new();
+	err = rs ? kv_manifest_append(db->manifest, edit) : -ENOMEM;
+	if (err) {
+		kv_readstate_unref(rs);
+		kv_version_unref(v);
+		return err;
+	}
+	old = switch_version(db, edit, v, rs, flushed);
+	kv_version_retire(old, edit);
+	kv_version_unref(old);
+	return 0;
+}
+
+static int install(struct kv_db *db, struct kv_edit *edit, bool flushed)
+{
+	int err;
+
+	kv_mutex_lock(&db->install_mu);
+	if (atomic_load_explicit(&db->poisoned, memory_order_acquire))
+		err = KV_E_poisoned;
+	else
+		err = install_locked(db, edit, flushed);
+	/* Here the manifest tells its harmless failures from the others. */
+	if (err && err != KV_E_no_space && err != -ENOMEM)
+		err = kv_poison(db, err);
+	if (!err)
+		(void)rotate_manifest(db); /* poisons; the edit itself has happened */
+	kv_mutex_unlock(&db->install_mu);
+	return err;
+}
+
+int kv_install(struct kv_db *db, struct kv_edit *edit)
+{
+	return install(db, edit, false);
+}
+
+int kv_install_flush(struct kv_db *db, struct kv_edit *edit)
+{
+	return install(db, edit, true);
+}
+
+kv_fileno kv_fileno_take(struct kv_db *db)
+{
+	kv_fileno number;
+
+	kv_mutex_lock(&db->mu);
+	number = db->state.next_fileno++;
+	kv_mutex_unlock(&db->mu);
+	return number;
+}
+
+/* --- files that nothing names --------------------------------------------------------------- */
+
+void kv_obsolete_add(void *arg, enum kv_file_kind kind, kv_fileno number)
+{
+	struct kv_db *db = arg;
+	struct kv_obsolete *o = malloc(sizeof(*o));
+
+	/* Without memory the file stays until the next opening. */
+	if (!o)
+		return;
+	o->kind = kind;
+	o->number = number;
+	kv_mutex_lock(&db->obsolete_mu);
+	kv_list_push_back(&db->obsolete, &o->link);
+	kv_mutex_unlock(&db->obsolete_mu);
+	/* mu may be held here, so no thread is woken for certain; whatever comes next does. */
+	atomic_store(&db->work_wanted, true);
+	kv_cond_signal(&db->work_cond);
+}
+
+static struct kv_obsolete *take_obsolete(struct kv_db *db)
+{
+	struct kv_obsolete *o = NULL;
+
+	kv_mutex_lock(&db->obsolete_mu);
+	if (!kv_list_empty(&db->obsolete)) {
+		o = kv_container_of(db->obsolete.next, struct kv_obsolete, link);
+		kv_list_remove(&o->link);
+	}
+	kv_mutex_unlock(&db->obsolete_mu);
+	return o;
+}
+
+bool kv_obsolete_delete(struct kv_db *db)
+{
+	struct kv_obsolete *o;
+	bool did = false;
+
+	while ((o = take_obsolete(db))) {
+		int err;
+
+		if (o->kind == KV_FILE_TABLE || o->kind == KV_FILE_SEGMENT)
+			kv_filecache_drop(db->files, o->number);
+		err = kv_store_unlink(&db->store, o->kind, o->number);
+		if (err && err != -ENOENT)
+			kv_msg(&db->store.msg, KV_MSG_WARN, "%s/%s: cannot be deleted: %s",
+			       db->store.path, kv_filename(o->kind, o->number).s,
+			       kv_err_text(err));
+		free(o);
+		did = true;
+	}
+	return did;
+}
