@@ -1,18 +1,24 @@
 /* Contents of regular files: read, write, allocate, seek, copy. */
+#include <inttypes.h>
 #include <linux/falloc.h>
 #include <unistd.h>
 
 #include "fs/extent.h"
-#include "fs/xattr.h"
+#include "fs/perm.h"
 
 /* One call of fs_copy_range() does no more than this, so that its batch stays small. */
 #define FS_COPY_BYTES_MAX ((uint64_t)64 << 20)
 
-static int check_regular(const struct fs_attr *attr)
+/* Files whose bytes lie in the attributes are kept for a later version, that would set a feature. */
+static int check_regular(struct fs *fs, const struct fs_attr *attr)
 {
 	if (S_ISDIR(attr->mode))
 		return -EISDIR;
-	return S_ISREG(attr->mode) ? 0 : -EINVAL;
+	if (!S_ISREG(attr->mode))
+		return -EINVAL;
+	if (attr->flags & FS_ATTR_INLINE)
+		return fs_damaged(fs, "inode %" PRIu64 ": a regular file with inline bytes", attr->ino);
+	return 0;
 }
 
 static int check_range(uint64_t offset, uint64_t bytes)
@@ -27,16 +33,17 @@ static void stamp(struct fs *fs, struct fs_attr *attr)
 
 /* --- reading ------------------------------------------------------------------------------ */
 
+static bool is_later(struct timespec a, struct timespec b)
+{
+	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
+}
+
+/* relatime: not since the last change, or not for a day. */
 static bool atime_is_due(const struct fs_attr *attr, struct timespec now)
 {
 	const time_t day_s = 24 * 3600;
 
-	return attr->atime.tv_sec < attr->mtime.tv_sec ||
-	       (attr->atime.tv_sec == attr->mtime.tv_sec &&
-		attr->atime.tv_nsec <= attr->mtime.tv_nsec) ||
-	       attr->atime.tv_sec < attr->ctime.tv_sec ||
-	       (attr->atime.tv_sec == attr->ctime.tv_sec &&
-		attr->atime.tv_nsec <= attr->ctime.tv_nsec) ||
+	return !is_later(attr->atime, attr->mtime) || !is_later(attr->atime, attr->ctime) ||
 	       now.tv_sec - attr->atime.tv_sec >= day_s;
 }
 
@@ -77,15 +84,13 @@ static int read_inode(struct fs *fs, struct fs_inode *inode, void *to, size_t by
 	int err = KV_E_not_found;
 
 	KV_TRY(fs_inode_attr(inode, &attr));
-	KV_TRY(check_regular(&attr));
+	KV_TRY(check_regular(fs, &attr));
 	if (offset >= attr.size || !bytes) {
 		*out_bytes = 0;
 		return 0;
 	}
 	bytes = KV_MIN((uint64_t)bytes, attr.size - offset);
-	if (!attr.extents)
-		memset(to, 0, bytes), err = 0;
-	else if (attr.extents == 1 && offset + bytes <= FS_EXTENT_BYTES_MAX)
+	if (attr.extents == 1 && offset + bytes <= FS_EXTENT_BYTES_MAX)
 		err = fs_extent_read_first(fs, inode->ino, to, bytes, offset);
 	if (kv_err_is(err, KV_E_not_found))
 		err = fs_extent_read(fs, inode->ino, to, bytes, offset);
@@ -118,7 +123,7 @@ int fs_lseek(struct fs *fs, fs_ino ino, uint64_t offset, int whence, uint64_t *o
 	KV_TRY(fs_inode_get(fs, ino, &inode));
 	err = fs_inode_attr(inode, &attr);
 	if (!err)
-		err = check_regular(&attr);
+		err = check_regular(fs, &attr);
 	if (!err)
 		err = fs_extent_seek(fs, ino, offset, attr.size, whence == SEEK_HOLE, out);
 	fs_inode_put(fs, inode);
@@ -135,7 +140,7 @@ static int write_locked(struct fs *fs, struct fs_inode *inode, const void *from,
 
 	fs_tx_begin(&tx, fs);
 	KV_TRY(fs_tx_attr_get(&tx, inode, &attr));
-	KV_TRY(check_regular(&attr));
+	KV_TRY(check_regular(fs, &attr));
 	if (!bytes)
 		return 0;
 	KV_TRY(fs_extent_write(&tx, inode, &attr, from, bytes, offset));
@@ -143,7 +148,7 @@ static int write_locked(struct fs *fs, struct fs_inode *inode, const void *from,
 	if (!(flags & FS_WRITE_KEEP_TIMES))
 		stamp(fs, &attr);
 	if (flags & FS_WRITE_KILL_PRIV)
-		KV_TRY(fs_xattr_kill_priv(&tx, inode, &attr));
+		KV_TRY(fs_kill_priv(&tx, inode->ino, &attr));
 	fs_tx_attr(&tx, inode, &attr);
 	return fs_tx_commit(&tx, flags & FS_WRITE_SYNC);
 }
@@ -198,6 +203,7 @@ static int fallocate_locked(struct fs *fs, struct fs_inode *inode, int mode, uin
 	KV_TRY(fs_tx_attr_get(&tx, inode, &attr));
 	if (!S_ISREG(attr.mode))
 		return S_ISDIR(attr.mode) ? -EISDIR : -ENODEV;
+	KV_TRY(check_regular(fs, &attr));
 	if (punch)
 		KV_TRY(fs_extent_punch(&tx, inode, &attr, offset, offset + bytes));
 	else
@@ -205,7 +211,7 @@ static int fallocate_locked(struct fs *fs, struct fs_inode *inode, int mode, uin
 	if (!(mode & FALLOC_FL_KEEP_SIZE))
 		attr.size = KV_MAX(attr.size, offset + bytes);
 	stamp(fs, &attr);
-	KV_TRY(fs_xattr_kill_priv(&tx, inode, &attr));
+	KV_TRY(fs_kill_priv(&tx, inode->ino, &attr));
 	fs_tx_attr(&tx, inode, &attr);
 	return fs_tx_commit(&tx, false);
 }
@@ -244,13 +250,14 @@ struct copy {
 };
 
 /* Cuts the copy at the end of the source and at what one call does; 0 bytes: nothing to do. */
-static int copy_clamp(struct copy *c, const struct fs_attr *from, const struct fs_attr *to)
+static int copy_clamp(struct fs *fs, struct copy *c, const struct fs_attr *from,
+		      const struct fs_attr *to)
 {
 	uint64_t apart = c->from_offset < c->to_offset ? c->to_offset - c->from_offset
 						       : c->from_offset - c->to_offset;
 
-	KV_TRY(check_regular(from));
-	KV_TRY(check_regular(to));
+	KV_TRY(check_regular(fs, from));
+	KV_TRY(check_regular(fs, to));
 	c->bytes = c->from_offset < from->size ? KV_MIN(c->bytes, from->size - c->from_offset) : 0;
 	if (!c->bytes)
 		return 0;
@@ -271,13 +278,13 @@ static int copy_locked(struct fs *fs, struct copy *c, uint64_t *out_bytes)
 	fs_tx_begin(&tx, fs);
 	KV_TRY(fs_tx_attr_get(&tx, c->from, &from));
 	KV_TRY(fs_tx_attr_get(&tx, c->to, &attr));
-	KV_TRY(copy_clamp(c, &from, &attr));
+	KV_TRY(copy_clamp(fs, c, &from, &attr));
 	if (c->bytes) {
 		KV_TRY(fs_extent_copy(&tx, c->from->ino, c->from_offset, c->to, &attr,
 				      c->to_offset, c->bytes, &c->bytes));
 		attr.size = KV_MAX(attr.size, c->to_offset + c->bytes);
 		stamp(fs, &attr);
-		KV_TRY(fs_xattr_kill_priv(&tx, c->to, &attr));
+		KV_TRY(fs_kill_priv(&tx, c->to->ino, &attr));
 		fs_tx_attr(&tx, c->to, &attr);
 		KV_TRY(fs_tx_commit(&tx, false));
 	}

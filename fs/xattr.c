@@ -1,7 +1,14 @@
-#include "fs/xattr.h"
-
+/*
+ * Extended attributes: one XATTR record each. Flags in the inode's attributes say what
+ * there can be (FS_ATTR_XATTRS, _ACL, _CAPS), so that nobody looks in vain.
+ */
 #include <inttypes.h>
 #include <sys/xattr.h>
+
+#include "fs/tx.h"
+
+/* Names of one inode, each with its 0 byte, together: what listxattr(2) can return. */
+#define FS_XATTR_LIST_BYTES_MAX 65536
 
 #define XATTR_CAPS_NAME "security.capability"
 #define XATTR_ACL_ACCESS_NAME "system.posix_acl_access"
@@ -166,45 +173,6 @@ static int flags_without(struct fs *fs, const struct fs_attr *attr, struct kv_sl
 	KV_TRY(kv_iter_error(it));
 	*out = left ? flags : flags & ~(uint32_t)(FS_ATTR_XATTRS | FS_ATTR_ACL | FS_ATTR_CAPS);
 	return 0;
-}
-
-/* --- for the rest of the core ------------------------------------------------------------ */
-
-int fs_xattr_kill_priv(struct fs_tx *tx, struct fs_inode *inode, struct fs_attr *attr)
-{
-	struct kv_slice name = kv_slice_str(XATTR_CAPS_NAME);
-	struct fs_key key = fs_key_xattr(inode->ino, name);
-	bool there;
-
-	if (!S_ISREG(attr->mode))
-		return 0;
-	KV_TRY(xattr_exists(tx->fs, attr, name, FS_ATTR_XATTRS | FS_ATTR_CAPS, &there));
-	if (there)
-		fs_tx_delete(tx, &key);
-	attr->flags &= ~(uint32_t)FS_ATTR_CAPS;
-	attr->mode &= ~(uint32_t)S_ISUID;
-	if (attr->mode & S_IXGRP)
-		attr->mode &= ~(uint32_t)S_ISGID;
-	return 0;
-}
-
-int fs_xattr_delete_all(struct fs_tx *tx, const struct fs_attr *attr)
-{
-	KV_AUTO(iter_freep) struct kv_iter *it = NULL;
-	struct kv_slice name;
-
-	if (!(attr->flags & FS_ATTR_XATTRS))
-		return 0;
-	KV_TRY(xattr_iter(tx->fs, attr->ino, &it));
-	/* Their names are short enough that all of one inode's fit into a batch. */
-	for (; kv_iter_valid(it); kv_iter_next(it)) {
-		struct fs_key key;
-
-		KV_TRY(xattr_at(tx->fs, it, attr->ino, &name));
-		key = fs_key_xattr(attr->ino, name);
-		fs_tx_delete(tx, &key);
-	}
-	return kv_iter_error(it);
 }
 
 /* --- what the caller of the core sees -------------------------------------------------------- */
