@@ -48,7 +48,7 @@ static int load_fail(struct load *l, int err, const char *what)
 		       l->store->path, l->name.s, l->edit_no, what, kv_err_text(err));
 }
 
-/* No number may go back: what was given out once would be given out again (K11). */
+/* No number may go back: what was given out once would be given out again (K3). */
 static bool numbers_go_on(const struct kv_manifest_state *s, const struct kv_edit *e)
 {
 	if (e->has_next_fileno && (e->next_fileno < s->next_fileno || !e->next_fileno))
@@ -133,7 +133,7 @@ static int load_chunk(struct load *l, const struct kv_chunk *chunk)
 
 /*
  * The last edit may be torn: it was never acknowledged, nothing was done that
- * rests on it, and the files that it names are of no use to anybody (K7).
+ * rests on it, and the files that it names are of no use to anybody (K8).
  */
 static int load_tail(struct load *l)
 {
@@ -183,10 +183,25 @@ int kv_manifest_load(struct kv_store *s, kv_fileno manifest_no,
 
 /* --- writing ------------------------------------------------------------------------------ */
 
+/*
+ * Once writing has begun, no failure may look like one of those after which
+ * nothing has happened: the edit may be in the file.
+ */
+static int not_harmless(int err)
+{
+	return err == -ENOMEM || err == KV_E_no_space ? -EIO : err;
+}
+
+static bool is_no_space(int err)
+{
+	return err == -ENOSPC || err == -EDQUOT;
+}
+
 /* Appends the edit, and makes it and all before it durable. */
 static int append_durably(struct kv_manifest *m, const struct kv_edit *e)
 {
 	struct iovec iov;
+	int err;
 
 	kv_buf_reset(&m->encoded);
 	KV_TRY(kv_edit_encode(e, &m->encoded));
@@ -194,14 +209,16 @@ static int append_durably(struct kv_manifest *m, const struct kv_edit *e)
 		return KV_E_too_big;
 	KV_TRY(kv_journal_reserve(m->journal, m->encoded.bytes));
 	iov = (struct iovec){ .iov_base = m->encoded.data, .iov_len = m->encoded.bytes };
-	KV_TRY(kv_journal_append(m->journal, KV_CHUNK_EDIT, m->edit_no + 1, 1, &iov, 1));
+	err = kv_journal_append(m->journal, KV_CHUNK_EDIT, m->edit_no + 1, 1, &iov, 1);
+	if (err)
+		return not_harmless(err);
 	m->edit_no++;
-	return kv_journal_sync(m->journal);
+	return not_harmless(kv_journal_sync(m->journal));
 }
 
 /*
  * CRASH: the mark says that the edit before it was promised. Without it, damage
- * to the edit would look like a torn tail, and be forgiven (K7). It is not
+ * to the edit would look like a torn tail, and be forgiven (K8). It is not
  * synced: a crash may lose it, and then only damage to the very last edit cannot
  * be told from one that never arrived.
  *
@@ -249,6 +266,42 @@ static void manifest_freep(struct kv_manifest **m)
 	kv_manifest_free(*m);
 }
 
+static int write_state(struct kv_manifest *m, kv_fileno number, const struct kv_edit *e)
+{
+	KV_TRY(kv_journal_create(m->store, KV_FILE_MANIFEST, number, ALLOCATE_BYTES, &m->journal));
+	KV_TRY(kv_manifest_append(m, e));
+	m->begin_bytes = kv_journal_bytes(m->journal);
+	return 0;
+}
+
+/*
+ * Points the root to the manifest. If that fails and the root names another
+ * one still, nothing has happened, and the failure may be a harmless one.
+ *
+ * CRASH: the manifest's content is durable by now, and kv_root_write() makes its
+ * name durable before the root gets to point to it. If it fails later, both
+ * manifests must stay: which of them the root will name after a crash is not
+ * known, and both say the same.
+ */
+static int point_root(struct kv_store *s, kv_fileno number)
+{
+	struct kv_store quiet = *s;
+	struct kv_root root;
+	int err = kv_root_write(s, number), read_err;
+
+	if (!err)
+		return 0;
+	quiet.msg.fn = NULL;
+	read_err = kv_root_read(&quiet, &root);
+	/* There is none at all while a store is being made. */
+	if (read_err == KV_E_not_a_store ||
+	    (!read_err && kv_le64_get(root.manifest_no) != number)) {
+		(void)kv_store_unlink(s, KV_FILE_MANIFEST, number);
+		return is_no_space(err) ? KV_E_no_space : err;
+	}
+	return is_no_space(err) ? -EIO : not_harmless(err);
+}
+
 int kv_manifest_create(struct kv_store *s, kv_fileno number, const struct kv_version *v,
 		       const struct kv_manifest_state *state, struct kv_manifest **out)
 {
@@ -262,21 +315,14 @@ int kv_manifest_create(struct kv_store *s, kv_fileno number, const struct kv_ver
 	if (!m)
 		return -ENOMEM;
 	m->store = s;
-	KV_TRY(kv_journal_create(s, KV_FILE_MANIFEST, number, ALLOCATE_BYTES, &m->journal));
-	err = kv_manifest_append(m, &e);
+	err = write_state(m, number, &e);
 	if (err) {
-		/* Nothing points to it yet. If it stays, the next opening removes it. */
-		(void)kv_store_unlink(s, KV_FILE_MANIFEST, number);
-		return err;
+		/* Nothing points to it. If it stays, the next opening removes it. */
+		if (m->journal)
+			(void)kv_store_unlink(s, KV_FILE_MANIFEST, number);
+		return is_no_space(err) ? KV_E_no_space : err;
 	}
-	m->begin_bytes = kv_journal_bytes(m->journal);
-	/*
-	 * CRASH: the content is durable by now, and kv_root_write() makes the
-	 * file's name durable before the root gets to point to it. If it fails, both
-	 * manifests stay: which of them the root names is unknown, and both say
-	 * the same.
-	 */
-	KV_TRY(kv_root_write(s, number));
+	KV_TRY(point_root(s, number));
 	*out = m;
 	m = NULL;
 	return 0;

@@ -31,7 +31,9 @@ int kv_manifest_load(struct kv_store *s, kv_fileno manifest_no,
 
 /*
  * Starts a manifest with the number, holding the whole state, durable, and
- * points the root to it. The number must be below state->next_fileno.
+ * points the root to it. The number must be below state->next_fileno. With
+ * KV_E_no_space and -ENOMEM the root is as it was; after any other failure it may
+ * name either, and both manifests must stay.
  */
 int kv_manifest_create(struct kv_store *s, kv_fileno number, const struct kv_version *v,
 		       const struct kv_manifest_state *state, struct kv_manifest **out)

@@ -708,7 +708,8 @@ int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct k
 			out->found = false;
 			KV_TRY(table_get(t, fc, user_key, snapshot, out, out_covered,
 					 value_store));
-			if (out->found)
+			/* Everything further on is older than the entry, or the tombstone. */
+			if (out->found || *out_covered)
 				return 0;
 		}
 	}

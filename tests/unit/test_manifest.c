@@ -428,16 +428,55 @@ UNIT(a_failed_creation_changes_nothing)
 }
 UNIT_END
 
+static int rename_err;
+
 static int fail_rename(struct kv_env_dir *dir, const char *from, const char *to)
 {
 	(void)dir;
 	(void)from;
 	(void)to;
-	return -EIO;
+	return rename_err;
 }
 
-/* Whether the rename reached the disk is unknown then: both must be whole. */
-UNIT(a_failed_switch_leaves_both)
+UNIT(a_switch_that_did_not_happen_is_harmless)
+{
+	static const struct {
+		int err, want;
+	} cases[] = { { -EIO, -EIO }, { -ENOSPC, KV_E_no_space }, { -ENOMEM, -ENOMEM } };
+	KV_AUTO(unrefp) struct kv_version *v = make_version();
+	struct kv_manifest_state state = { .next_fileno = 50, .journal_min = 12, .seqno = 90 };
+	struct kv_manifest *m;
+
+	tmpstore_init(&t);
+	t.ops.rename = fail_rename;
+	for (size_t i = 0; i < KV_ARRAY_LEN(cases); i++) {
+		rename_err = cases[i].err;
+		/* First without a root, as when a store is made. */
+		ck_assert_int_eq(kv_manifest_create(&t.store, 31, v, &state, &m), cases[i].want);
+		assert_fails(31, KV_E_missing_file, "missing");
+	}
+	t.ops.rename = tmpstore_system()->rename;
+	kv_manifest_free(make_manifest(30));
+	t.ops.rename = fail_rename;
+	for (size_t i = 0; i < KV_ARRAY_LEN(cases); i++) {
+		rename_err = cases[i].err;
+		ck_assert_int_eq(kv_manifest_create(&t.store, 31, v, &state, &m), cases[i].want);
+		assert_fails(31, KV_E_missing_file, "missing");
+	}
+	ck_ok(load(30, &state));
+	tmpstore_done(&t);
+}
+UNIT_END
+
+static int dir_syncs;
+
+static int fail_second_dir_sync(struct kv_env_dir *dir)
+{
+	return ++dir_syncs == 2 ? -ENOSPC : tmpstore_system()->dir_sync(dir);
+}
+
+/* Which one the root names after a crash is unknown then: both must be whole. */
+UNIT(a_switch_that_is_unknown_leaves_both)
 {
 	KV_AUTO(unrefp) struct kv_version *v = make_version();
 	struct kv_manifest_state state = { .next_fileno = 50, .journal_min = 12, .seqno = 90 };
@@ -445,8 +484,9 @@ UNIT(a_failed_switch_leaves_both)
 
 	tmpstore_init(&t);
 	kv_manifest_free(make_manifest(30));
-	t.ops.rename = fail_rename;
+	t.ops.dir_sync = fail_second_dir_sync;
 	ck_assert_int_eq(kv_manifest_create(&t.store, 31, v, &state, &m), -EIO);
+	ck_assert_int_eq(dir_syncs, 2);
 	ck_ok(load(30, &state));
 	ck_ok(load(31, &state));
 	tmpstore_done(&t);
@@ -481,5 +521,5 @@ UNIT_MAIN("manifest", what_is_appended_is_loaded, versions_of_a_load_tell_the_si
 	  a_damaged_edit_is_not_forgiven, without_the_first_edit_there_is_nothing,
 	  edits_must_follow_from_each_other, numbers_do_not_go_back,
 	  a_newer_edit_is_said_to_be_newer, a_failed_append_stays_failed, a_full_disk_does_no_harm,
-	  a_failed_creation_changes_nothing, a_failed_switch_leaves_both,
-	  it_is_long_when_it_has_grown)
+	  a_failed_creation_changes_nothing, a_switch_that_did_not_happen_is_harmless,
+	  a_switch_that_is_unknown_leaves_both, it_is_long_when_it_has_grown)
