@@ -146,7 +146,11 @@ struct fs_dirent {
 	uint8_t type;			/* DT_* */
 	struct kv_slice name;		/* borrowed for the call */
 	uint64_t cookie;		/* where the next entry begins: give it to the next fs_readdir() */
-	const struct fs_attr *attr;	/* with attributes asked for; NULL for "." and "..", else known once more if taken */
+	/*
+	 * With attributes asked for: then the inode is known once more if the entry is taken.
+	 * NULL for "." and "..", and for an inode whose attributes cannot be read.
+	 */
+	const struct fs_attr *attr;
 };
 
 /* Takes the entry, or says no: the buffer is full (nothing counts as known then). */

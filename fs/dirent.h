@@ -15,6 +15,9 @@ struct fs_dirent_found {
 /* -ENOENT. Takes no lock. */
 int fs_dirent_find(struct fs *fs, fs_ino dir, struct kv_slice name, struct fs_dirent_found *out)
 	KV_NODISCARD;
+/* The same as the change has left it so far. */
+int fs_dirent_find_staged(struct fs_tx *tx, fs_ino dir, struct kv_slice name,
+			  struct fs_dirent_found *out) KV_NODISCARD;
 /* Stages a new name. -EEXIST; -ENOSPC when the hash has no slot left. */
 int fs_dirent_insert(struct fs_tx *tx, fs_ino dir, struct kv_slice name, fs_ino ino, uint8_t type)
 	KV_NODISCARD;

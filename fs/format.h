@@ -4,9 +4,9 @@
  * numbers, so that the store's order is by kind, then inode, then what follows.
  *
  *	key				value
- *	SUPER | item			see enum fs_super_item
+ *	SUPER | item			see enum fs_super_item; one byte each
  *	ATTR | ino			struct fs_attr_disk, then inline bytes (target of a symbolic link)
- *	DIRENT | ino | hash		bucket: one or more struct fs_dirent_disk, each with its name
+ *	DIRENT | ino | hash		bucket: one or more struct fs_dirent_disk, each with its name, slots ascending
  *	XATTR | ino | name		value of the attribute
  *	EXTENT | ino | file offset	bytes of the file; never cross a multiple of FS_EXTENT_BYTES_MAX
  *	ORPHAN | ino			empty; no directory names the inode any more

@@ -6,7 +6,10 @@
  *	inode->mu		of directories, parent before child; two directories of which neither is an
  *				ancestor of the other only under rename_mu
  *	inode->mu		of other inodes, in the order of their numbers
- *	shards of icache, ino_mu, reclaim_mu, inode->attr_mu: leaves, held for a moment
+ *	reclaim_mu, ino_mu
+ *	shards of icache
+ *	inode->attr_mu
+ *	shards of lookup counts: the last four are leaves of the above, held for a moment
  *
  * inode->mu is held over the commit of a batch that changes the inode, and never taken
  * by fs_getattr, fs_lookup, fs_readdir, fs_read: they see the last committed attributes (attr_mu)
@@ -39,14 +42,18 @@ struct fs {
 	struct kv_mutex ino_mu;		/* the run of numbers being handed out */
 	fs_ino ino_next, ino_end;
 
-	struct kv_mutex reclaim_mu;	/* orphan.c, to the blank line */
+	struct kv_mutex reclaim_mu;	/* orphan.c and the commit thread; guards to the blank line */
 	struct kv_cond reclaim_cond;	/* there is work, or stop */
-	struct kv_cond reclaim_done;	/* the queue is empty */
+	struct kv_cond reclaim_done;	/* the queue is empty, or it cannot be worked off */
+	struct kv_cond commit_cond;	/* stop */
 	struct fs_reclaim_queue *reclaim;
 	bool stop;
 	int reclaim_error;
+
 	pthread_t reclaim_thread, commit_thread;
-	bool threads_running;
+	bool reclaim_running, commit_running;
+
+	_Atomic uint64_t changes;	/* batches committed; what the commit thread looks at */
 };
 
 /* The time of day by options.now. */

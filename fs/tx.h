@@ -18,18 +18,29 @@
 #include "fs/fs.h"
 
 #define FS_TX_INODES_MAX 8
+#define FS_TX_BUCKETS_MAX 4
 
 struct fs_tx {
 	struct fs *fs;
 	struct kv_batch *batch;
 	int error;
-	int64_t bytes_delta, inodes_delta;
+	int64_t bytes_delta, inodes_delta; /* of the counters; the commit adds what follows from `staged` */
 	struct {
 		struct fs_inode *inode;
 		struct fs_attr attr;
+		bool fresh;		/* has no ATTR key yet */
 		bool gone;
 	} staged[FS_TX_INODES_MAX];
 	uint32_t staged_count;
+	/* Buckets of names as this change leaves them: put, or deleted when empty, by the commit. */
+	struct fs_tx_bucket {
+		fs_ino dir;
+		uint64_t hash;
+		struct kv_buf bytes;
+		bool stored;		/* the key exists */
+		bool changed;
+	} buckets[FS_TX_BUCKETS_MAX];
+	uint32_t bucket_count;
 };
 
 void fs_tx_begin(struct fs_tx *tx, struct fs *fs);
@@ -55,7 +66,19 @@ void fs_tx_attr_new(struct fs_tx *tx, struct fs_inode *inode, const struct fs_at
 /* The inode ends: its ATTR key is deleted, counters go down. */
 void fs_tx_attr_delete(struct fs_tx *tx, struct fs_inode *inode);
 
-/* Writes the batch; on success the staged attributes are the committed ones. */
+/*
+ * The bucket of names as the change has left it so far: two names of one hash can be
+ * changed by one batch. Read from the store at first use (empty when there is none), of which the errors are
+ * returned and not kept. Stays the caller's to change, with `changed` set, until the commit.
+ */
+int fs_tx_bucket(struct fs_tx *tx, fs_ino dir, uint64_t hash, struct fs_tx_bucket **out)
+	KV_NODISCARD;
+
+/*
+ * Writes the batch; on success the staged attributes are the committed ones. The ORPHAN key
+ * follows from nlink: it is put when that falls to 0 (or begins so), deleted when it rises again
+ * or the inode ends. With no space left, waits once for the reclaimer, if that has work.
+ */
 int fs_tx_commit(struct fs_tx *tx, bool sync) KV_NODISCARD;
 
 #endif
