@@ -17,7 +17,7 @@
  * any number of chunks that overlap; real ones don't, and need no more than
  * the size of the file.
  */
-#define JUDGE_BYTES_MAX (32 * (uint64_t)KV_CHUNK_PAYLOAD_MAX)
+#define JUDGE_BYTES_MAX (8 * (uint64_t)KV_CHUNK_PAYLOAD_MAX)
 
 struct kv_journal_reader {
 	struct kv_store *store;
