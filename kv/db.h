@@ -149,7 +149,6 @@ struct kv_db {
 	bool stop;
 	bool flush_running;
 	uint32_t compactions_running;
-	bool gc_running;		/* kv_gc_one() is run by one thread at a time */
 	struct kv_buf compact_pointer[KV_LEVELS];
 	uint64_t work_seq;		/* changes whenever there may be new work */
 	uint64_t idle_seq[KV_WORKERS];	/* of which a thread has found that there is none left */
@@ -235,8 +234,8 @@ int kv_sync_to(struct kv_db *db, kv_seqno seqno) KV_NODISCARD;
 int kv_sync_segments(struct kv_db *db) KV_NODISCARD;
 /* Tables have made durable everything up to seqno. */
 void kv_sync_advance(struct kv_db *db, kv_seqno seqno);
-/* Leaves a mark in a journal that has been synced to its end, if there is none yet. Takes commit_mu. */
-int kv_sync_mark(struct kv_db *db) KV_NODISCARD;
+/* Leaves a mark in a journal that has been synced to its end, if there is none yet. Takes commit_mu. Poisons. */
+void kv_sync_mark(struct kv_db *db);
 
 /* Keeps the first error and makes the store read-only; returns KV_E_poisoned. Not under mu. */
 int kv_poison(struct kv_db *db, int err);
@@ -272,7 +271,7 @@ int kv_flush_table(struct kv_db *db, struct kv_memtable *m, const kv_seqno *snap
 		   struct kv_edit *edit) KV_NODISCARD;
 /* Picks a compaction and runs it; *out_did false: there was none to do. */
 int kv_compact_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
-/* Drops segments that nothing refers to. */
+/* Drops segments that nothing refers to. One thread at a time: of the workers, only one calls it. */
 int kv_gc_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
 
 /* --- install.c ------------------------------------------------------------------------------ */
@@ -285,7 +284,7 @@ int kv_gc_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
 int kv_install(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
 /* The same; and in the same moment, the oldest immutable memtable is gone. */
 int kv_install_flush(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
-/* The sink of all versions (arg: db): the file is deleted by the next work. Any thread, any lock. */
+/* The sink of all versions (arg: db): the file is deleted by the next work. Any thread, not under mu. */
 void kv_obsolete_add(void *arg, enum kv_file_kind kind, kv_fileno number);
 /* Deletes what has gathered; true when there was some. */
 bool kv_obsolete_delete(struct kv_db *db);

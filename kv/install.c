@@ -169,9 +169,7 @@ void kv_obsolete_add(void *arg, enum kv_file_kind kind, kv_fileno number)
 	kv_mutex_lock(&db->obsolete_mu);
 	kv_list_push_back(&db->obsolete, &o->link);
 	kv_mutex_unlock(&db->obsolete_mu);
-	/* mu may be held here, so no thread is woken for certain; whatever comes next does. */
-	atomic_store(&db->work_wanted, true);
-	kv_cond_signal(&db->work_cond);
+	kv_work_want(db);
 }
 
 static struct kv_obsolete *take_obsolete(struct kv_db *db)

@@ -209,11 +209,10 @@ int kv_sync(struct kv_db *db)
  * After a sync nothing in the journal says so until the next chunk comes. A mark
  * says it, so that damage to the last batches is told from a torn tail.
  */
-int kv_sync_mark(struct kv_db *db)
+void kv_sync_mark(struct kv_db *db)
 {
 	struct kv_journal *j;
 	uint64_t bytes;
-	int err = 0;
 
 	kv_mutex_lock(&db->commit_mu);
 	j = db->journal->journal;
@@ -221,12 +220,12 @@ int kv_sync_mark(struct kv_db *db)
 	if (!atomic_load_explicit(&db->poisoned, memory_order_acquire) &&
 	    bytes != db->marked_bytes && kv_journal_synced(j) == bytes &&
 	    !kv_journal_reserve(j, 0)) {
-		err = kv_journal_append(j, KV_CHUNK_MARK, db->seqno_last, 0, NULL, 0);
+		int err = kv_journal_append(j, KV_CHUNK_MARK, db->seqno_last, 0, NULL, 0);
+
 		if (err)
-			err = kv_poison(db, err);
+			(void)kv_poison(db, err); /* kept in db->error */
 		else
 			db->marked_bytes = kv_journal_bytes(j);
 	}
 	kv_mutex_unlock(&db->commit_mu);
-	return err;
 }

@@ -103,7 +103,7 @@ static bool wait_for_work(struct kv_db *db, size_t which, uint64_t seen, bool fa
 			kv_cond_wait(&db->work_cond, &db->mu);
 		} else if (!kv_cond_wait_for(&db->work_cond, &db->mu, IDLE_NS)) {
 			kv_mutex_unlock(&db->mu);
-			(void)kv_sync_mark(db); /* poisons by itself */
+			kv_sync_mark(db);
 			kv_mutex_lock(&db->mu);
 			marked = true;
 		}
