@@ -7,7 +7,10 @@
 
 #include "kv/version.h"
 
-/* The tables of a level that don't overlap; opens one at a time. Holds a reference to the version. */
+/*
+ * The point entries of a level (not 0) whose tables don't overlap; one of them is open at a
+ * time. Holds a reference to the version. NULL when out of memory.
+ */
 struct kv_cursor *kv_level_cursor(struct kv_version *v, int level, struct kv_filecache *fc,
 				  bool fill_cache, bool sequential);
 
@@ -24,7 +27,8 @@ struct kv_merge_source {
  * covers are left out, and a source is not walked through what a newer source
  * covers but sought beyond it. With 0 (compaction) nothing is left out.
  *
- * Takes the cursors and references over, also on failure (NULL: out of memory).
+ * Takes the cursors and references over, also on failure (NULL: out of memory). A
+ * source whose cursor is NULL, since making it ran out of memory, is such a failure.
  */
 struct kv_cursor *kv_merge_cursor(struct kv_merge_source *sources, size_t n,
 				  kv_seqno apply_below);
