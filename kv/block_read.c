@@ -17,7 +17,7 @@ static const struct kv_block_cursor *to_block_const(const struct kv_cursor *c)
 	return kv_container_of(c, const struct kv_block_cursor, cursor);
 }
 
-/* --- entries ------------------------------------------------------------------------------------ */
+/* --- entries ---------------------------------------------------------------------------------- */
 
 struct entry {
 	size_t shared;
@@ -88,7 +88,7 @@ static void move_to(struct kv_block_cursor *c, uint32_t offset)
 	c->valid = true;
 }
 
-/* --- restarts ----------------------------------------------------------------------------------- */
+/* --- restarts --------------------------------------------------------------------------------- */
 
 static uint32_t restart_offset(const struct kv_block_cursor *c, uint32_t i)
 {
@@ -136,7 +136,7 @@ static bool restart_find(const struct kv_block_cursor *c, struct kv_slice ikey, 
 	return true;
 }
 
-/* --- moving ------------------------------------------------------------------------------------- */
+/* --- moving ----------------------------------------------------------------------------------- */
 
 /* Not valid, no error; true when there is something to move to. */
 static bool start(struct kv_block_cursor *c)
@@ -237,7 +237,7 @@ static void block_seek_prev(struct kv_cursor *cursor, struct kv_slice ikey)
 		block_prev(cursor);
 }
 
-/* --- the cursor --------------------------------------------------------------------------------- */
+/* --- the cursor ------------------------------------------------------------------------------- */
 
 static bool block_valid(const struct kv_cursor *cursor)
 {

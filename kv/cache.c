@@ -3,8 +3,8 @@
  * comes to the front and was hit since it was there last goes to the back once more.
  *
  * References: the shard has one to each entry in its table, each pin is one. New ones are made
- * under the shard's mutex from an entry that is in the table; so when the mutex is held and only the
- * table's reference is left, nobody can be using the entry. Letting go needs no mutex.
+ * under the shard's mutex from an entry that is in the table; so when the mutex is held and
+ * only the table's reference is left, nobody can be using the entry. Letting go needs no mutex.
  */
 #include "kv/cache.h"
 
@@ -45,7 +45,7 @@ struct kv_cache {
 	_Atomic uint64_t bytes;
 };
 
-/* --- entries ------------------------------------------------------------------------------------ */
+/* --- entries ---------------------------------------------------------------------------------- */
 
 static uint64_t key_hash(struct kv_cache_key key)
 {
@@ -99,7 +99,7 @@ static void entry_unref(struct kv_cache_entry *e)
 	free(e);
 }
 
-/* --- shards ------------------------------------------------------------------------------------- */
+/* --- shards ----------------------------------------------------------------------------------- */
 
 static struct kv_cache_entry **bucket_of(struct shard *s, uint64_t hash) KV_REQUIRES(&s->mu)
 {
@@ -203,7 +203,7 @@ static void unref_list(struct kv_cache_entry *list)
 	}
 }
 
-/* --- the cache ---------------------------------------------------------------------------------- */
+/* --- the cache -------------------------------------------------------------------------------- */
 
 struct kv_cache *kv_cache_new(uint64_t bytes_max)
 {

@@ -179,6 +179,22 @@ struct kv_block_handle_disk {
 };
 KV_DISK_SIZE(kv_block_handle_disk, 16);
 
+/*
+ * The properties of a table say the same as the manifest does of it (struct kv_sst_meta), so that
+ * a manifest can be rebuilt. Numbers are varints; a reader passes over numbers it doesn't know.
+ */
+enum kv_table_property {
+	KV_PROPERTY_ENTRIES = 1,	/* point entries, deletes too */
+	KV_PROPERTY_DELETES = 2,
+	KV_PROPERTY_RANGE_DELETES = 3,
+	KV_PROPERTY_RAW_BYTES = 4,	/* internal keys and inline values */
+	KV_PROPERTY_SEQNO_MIN = 5,
+	KV_PROPERTY_SEQNO_MAX = 6,
+	KV_PROPERTY_SMALLEST = 7,	/* internal keys */
+	KV_PROPERTY_LARGEST = 8,
+	KV_PROPERTY_REFS = 9,		/* {varint segment, varint bytes}, ascending */
+};
+
 #define KV_TABLE_MAGIC "kvfs_sst"
 
 /* The last bytes of a table. stored_bytes 0: no such block. */

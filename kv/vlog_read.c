@@ -195,7 +195,7 @@ struct window {
 	uint64_t offset;
 };
 
-/* *out: up to `bytes` at offset, less only at the end of the file. They stay until the next call. */
+/* *out: up to `bytes` at offset, less only at the end of the file. They stay until the next. */
 static int window_get(struct window *w, uint64_t offset, size_t bytes, struct kv_slice *out)
 {
 	size_t want = KV_MAX(bytes, (size_t)SCAN_BYTES), got;
@@ -247,8 +247,8 @@ static int scan_record(struct window *w, kv_fileno number, uint64_t offset,
 	KV_TRY(window_get(w, offset, head_bytes + out->ptr.stored_bytes, &s));
 	out->key = kv_slice((const uint8_t *)s.data + sizeof(r), head_bytes - sizeof(r));
 	if (s.bytes < head_bytes + out->ptr.stored_bytes ||
-	    kv_checksum(kv_slice((const uint8_t *)s.data + head_bytes, out->ptr.stored_bytes), 0) !=
-		    out->ptr.value_checksum)
+	    kv_checksum(kv_slice((const uint8_t *)s.data + head_bytes, out->ptr.stored_bytes),
+			0) != out->ptr.value_checksum)
 		out->value_error = KV_E_bad_sum;
 	*out_valid = true;
 	return 0;

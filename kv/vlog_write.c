@@ -16,7 +16,7 @@
 #include "kv/lock.h"
 
 #define IOV_COUNT_MAX 1024		/* of one write: IOV_MAX of Linux */
-#define GROUP_PUTS_MAX ((IOV_COUNT_MAX - 1) / 2) /* records of one write: two parts each, and padding */
+#define GROUP_PUTS_MAX ((IOV_COUNT_MAX - 1) / 2) /* records of one write: two parts each, padding */
 
 #define WRITEBACK_BYTES KV_MIB		/* start writing back when as many have gathered */
 #define DIRTY_BYTES_MAX (16 * KV_MIB)	/* with more than these in memory, an append waits... */
