@@ -3,6 +3,7 @@
 
 #include "kv/errcode.h"
 #include "kv/version.h"
+#include "tests/unit/tmpstore.h"
 #include "tests/unit/version_make.h"
 
 struct gone {
@@ -608,10 +609,204 @@ UNIT(random_edits_agree_with_a_model)
 }
 UNIT_END
 
+/* --- versions of tables that exist --------------------------------------------------------- */
+
+struct entry {
+	const char *key;
+	kv_seqno seqno;
+	enum kv_kind kind;	/* DELETE_RANGE: value is the end */
+	const char *value;
+};
+
+static struct tmpstore t;
+static struct kv_cache *cache;
+static struct kv_filecache *files;
+static _Atomic uint64_t counter;
+static const struct kv_sst_counters counters = { &counter, &counter, &counter };
+
+static void files_init(void)
+{
+	tmpstore_init(&t);
+	cache = kv_cache_new(KV_MIB);
+	ck_assert_ptr_nonnull(cache);
+	files = kv_filecache_new(&t.store, cache, &counters, 4);
+	ck_assert_ptr_nonnull(files);
+}
+
+static void files_done(void)
+{
+	kv_filecache_free(files);
+	kv_cache_free(cache);
+	tmpstore_done(&t);
+}
+
+/* Builds a table of the entries, up to one without key, and adds it to the edit. */
+static void build(struct kv_edit *e, int level, kv_fileno number, const struct entry *entries)
+{
+	static const struct kv_sst_options options = { .block_bytes = 256,
+						       .filter_bits_per_key = 10 };
+	KV_AUTO(kv_sst_meta_done) struct kv_sst_meta meta = { 0 };
+	KV_AUTO(kv_buf_done) struct kv_buf ikey = KV_BUF_INIT;
+	struct kv_sst_build *b;
+
+	ck_ok(kv_sst_build_new(&t.store, number, &options, &b));
+	for (; entries->key; entries++) {
+		struct kv_slice value = kv_slice_str(entries->value);
+
+		if (entries->kind == KV_KIND_DELETE_RANGE) {
+			struct kv_rangedel r = { kv_slice_str(entries->key), value, entries->seqno };
+
+			ck_ok(kv_sst_build_add_rangedel(b, &r));
+			continue;
+		}
+		kv_buf_reset(&ikey);
+		ck_ok(kv_ikey_make(&ikey, kv_slice_str(entries->key), entries->seqno,
+				   entries->kind));
+		ck_ok(kv_sst_build_add(b, kv_buf_slice(&ikey), value));
+	}
+	ck_ok(kv_sst_build_finish(b, &meta));
+	kv_sst_build_free(b);
+	ck_ok(kv_edit_add_table(e, level, &meta));
+}
+
+/* want: the value, "-" for a delete, NULL for nothing. */
+static void assert_get(const struct kv_version *v, const char *key, kv_seqno snapshot,
+		       const char *want, kv_seqno want_covered)
+{
+	KV_AUTO(kv_buf_done) struct kv_buf store = KV_BUF_INIT;
+	struct kv_found found = { .found = true };
+	kv_seqno covered = 0;
+
+	ck_ok(kv_version_get(v, files, kv_slice_str(key), snapshot, &found, &covered, &store));
+	ck_assert_uint_eq(covered, want_covered);
+	ck_assert_msg(found.found == !!want, "%s at %lu", key, (unsigned long)snapshot);
+	if (want && strcmp(want, "-")) {
+		ck_assert_int_eq(found.kind, KV_KIND_PUT);
+		ck_assert_msg(kv_slice_eq(found.value, kv_slice_str(want)), "%s at %lu", key,
+			      (unsigned long)snapshot);
+	} else if (want) {
+		ck_assert_int_eq(found.kind, KV_KIND_DELETE);
+	}
+}
+
+#define PUT KV_KIND_PUT
+#define END { NULL, 0, PUT, NULL }
+
+UNIT(gets_go_from_new_to_old)
+{
+	KV_AUTO(unrefp) struct kv_version *v = NULL;
+	struct kv_edit e = { 0 };
+
+	files_init();
+	build(&e, 0, 10, (struct entry[]){ { "a", 50, PUT, "a50" }, { "c", 51, PUT, "c51" }, END });
+	build(&e, 0, 11, (struct entry[]){ { "a", 60, KV_KIND_DELETE, "" },
+					   { "b", 61, PUT, "b61" }, END });
+	build(&e, 1, 5, (struct entry[]){ { "a", 30, PUT, "a30" }, { "b", 31, PUT, "b31" }, END });
+	build(&e, 1, 6, (struct entry[]){ { "d", 35, PUT, "d35" }, { "d", 34, PUT, "d34" },
+					  { "f", 36, PUT, "" }, END });
+	build(&e, 3, 2, (struct entry[]){ { "a", 1, PUT, "a1" }, { "e", 2, PUT, "e2" },
+					  { "z", 3, PUT, "z3" }, END });
+	ck_ok(change(&v, &e));
+	assert_get(v, "a", 100, "-", 0);
+	assert_get(v, "a", 59, "a50", 0);
+	assert_get(v, "a", 49, "a30", 0);
+	assert_get(v, "a", 29, "a1", 0);
+	assert_get(v, "a", 0, NULL, 0);
+	assert_get(v, "b", 100, "b61", 0);
+	assert_get(v, "b", 60, "b31", 0);
+	assert_get(v, "c", 100, "c51", 0);
+	assert_get(v, "d", 100, "d35", 0);
+	assert_get(v, "d", 34, "d34", 0);
+	assert_get(v, "f", 100, "", 0);
+	assert_get(v, "e", 100, "e2", 0);
+	assert_get(v, "z", 100, "z3", 0);
+	assert_get(v, "0", 100, NULL, 0);
+	assert_get(v, "bb", 100, NULL, 0);
+	assert_get(v, "zz", 100, NULL, 0);
+	files_done();
+}
+UNIT_END
+
+UNIT(tombstones_cover_up_to_their_end)
+{
+	KV_AUTO(unrefp) struct kv_version *v = NULL;
+	struct kv_edit e = { 0 };
+
+	files_init();
+	/* The second table begins with the key before which the first one's tombstone ends. */
+	build(&e, 1, 5, (struct entry[]){ { "a", 30, PUT, "a30" },
+					  { "b", 40, KV_KIND_DELETE_RANGE, "d" }, END });
+	build(&e, 1, 6, (struct entry[]){ { "d", 35, PUT, "d35" }, END });
+	build(&e, 2, 2, (struct entry[]){ { "a", 1, PUT, "a1" }, { "b", 2, PUT, "b2" },
+					  { "c", 3, PUT, "c3" }, { "d", 4, PUT, "d4" }, END });
+	ck_ok(change(&v, &e));
+	assert_get(v, "a", 100, "a30", 0);
+	assert_get(v, "b", 100, NULL, 40);
+	assert_get(v, "c", 100, NULL, 40);
+	assert_get(v, "c", 39, "c3", 0);
+	assert_get(v, "d", 100, "d35", 0);
+	assert_get(v, "d", 34, "d4", 0);
+	files_done();
+}
+UNIT_END
+
+UNIT(tombstones_of_a_level_are_one)
+{
+	KV_AUTO(unrefp) struct kv_version *v = NULL;
+	struct kv_rangedels *r, *again;
+	struct kv_edit e = { 0 };
+
+	files_init();
+	build(&e, 1, 5, (struct entry[]){ { "b", 40, KV_KIND_DELETE_RANGE, "d" }, END });
+	build(&e, 1, 6, (struct entry[]){ { "d", 35, PUT, "d35" }, END });
+	build(&e, 1, 7, (struct entry[]){ { "m", 41, KV_KIND_DELETE_RANGE, "p" },
+					  { "n", 50, KV_KIND_DELETE_RANGE, "o" }, END });
+	build(&e, 2, 8, (struct entry[]){ { "d", 3, PUT, "d3" }, END });
+	ck_ok(change(&v, &e));
+	ck_ok(kv_version_level_rangedels(v, 1, files, &r));
+	ck_assert_ptr_nonnull(r);
+	ck_assert_uint_eq(kv_rangedels_covering(r, kv_slice_str("c"), 100), 40);
+	ck_assert_uint_eq(kv_rangedels_covering(r, kv_slice_str("d"), 100), 0);
+	ck_assert_uint_eq(kv_rangedels_covering(r, kv_slice_str("n"), 100), 50);
+	ck_assert_uint_eq(kv_rangedels_covering(r, kv_slice_str("n"), 49), 41);
+	ck_ok(kv_version_level_rangedels(v, 1, files, &again));
+	ck_assert_ptr_eq(r, again);
+	ck_ok(kv_version_level_rangedels(v, 2, files, &r));
+	ck_assert_ptr_null(r);
+	ck_ok(kv_version_level_rangedels(v, 3, files, &r));
+	ck_assert_ptr_null(r);
+	files_done();
+}
+UNIT_END
+
+UNIT(a_missing_table_is_an_error_each_time)
+{
+	KV_AUTO(unrefp) struct kv_version *v = NULL;
+	struct kv_found found;
+	struct kv_buf store = KV_BUF_INIT;
+	struct kv_rangedels *r;
+	kv_seqno covered = 0;
+	struct kv_edit e = { 0 };
+
+	files_init();
+	build(&e, 1, 5, (struct entry[]){ { "b", 40, KV_KIND_DELETE_RANGE, "d" }, END });
+	ck_ok(change(&v, &e));
+	ck_ok(kv_store_unlink(&t.store, KV_FILE_TABLE, 5));
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(kv_version_level_rangedels(v, 1, files, &r), KV_E_missing_file);
+		ck_assert_int_eq(kv_version_get(v, files, kv_slice_str("c"), 100, &found, &covered,
+						&store), KV_E_missing_file);
+	}
+	files_done();
+}
+UNIT_END
+
 UNIT_MAIN("version", levels_are_in_order, deep_levels_do_not_overlap,
 	  tables_are_added_and_deleted_once, metas_are_checked, references_are_counted,
 	  segments_live_once, a_snapshot_edit_comes_first, deleted_files_go_with_the_last_version,
 	  without_an_older_version_they_go_at_once, a_moved_table_lives_on,
 	  an_edit_that_was_not_installed_deletes_nothing, a_version_becomes_an_edit_and_back,
 	  tables_are_found_by_key, the_end_of_a_tombstone_does_not_overlap,
-	  random_edits_agree_with_a_model)
+	  random_edits_agree_with_a_model, gets_go_from_new_to_old,
+	  tombstones_cover_up_to_their_end, tombstones_of_a_level_are_one,
+	  a_missing_table_is_an_error_each_time)
