@@ -279,7 +279,7 @@ static bool may_share(struct kv_db *db, const struct kv_vptr *p)
  * the pointer: in between nothing else shows that its segment is needed.
  */
 static int encode_part(struct kv_db *db, struct kv_writer *w, uint32_t i,
-		       const struct kv_batch_op *op)
+		       const struct kv_batch_op *op) KV_NO_TSA
 {
 	KV_AUTO(kv_buf_done) struct kv_buf store = KV_BUF_INIT;
 	KV_AUTO(kv_buf_done) struct kv_buf value = KV_BUF_INIT;
@@ -404,7 +404,7 @@ static int prepare(struct kv_db *db, struct kv_writer *w)
 	return 0;
 }
 
-static void writer_done(struct kv_db *db, struct kv_writer *w)
+static void writer_done(struct kv_db *db, struct kv_writer *w) KV_NO_TSA
 {
 	if (w->parts) {
 		kv_readstate_unref(w->parts);
@@ -564,7 +564,7 @@ static int wait_for_flush(struct kv_db *db)
 }
 
 /* The memtable has room, afterwards, or is a new one. */
-static int make_room(struct kv_db *db)
+static int make_room(struct kv_db *db) KV_REQUIRES(&db->commit_mu)
 {
 	for (;;) {
 		bool imm_full;
