@@ -26,6 +26,7 @@ struct fill {
 	void *links;			/* tree of struct linked, tsearch(3) */
 	uint8_t *buffer;		/* COPY_BYTES */
 	struct kv_buf names, value;	/* of extended attributes */
+	bool left_out;			/* an attribute that a mount would not offer has been met */
 };
 
 static int failed(struct fill *f, const FTSENT *e, const char *doing, int err)
@@ -99,6 +100,14 @@ static int copy_xattr(struct fill *f, const FTSENT *e, fs_ino to, const char *na
 {
 	ssize_t n;
 
+	/* ACLs, and attributes of other filesystems. */
+	if (!strncmp(name, "system.", strlen("system."))) {
+		if (!f->left_out)
+			kv_msg(f->msg, KV_MSG_WARN, "%s: leaving out %s, and all others like it",
+			       e->fts_path, name);
+		f->left_out = true;
+		return 0;
+	}
 	kv_buf_reset(&f->value);
 	KV_TRY(kv_buf_reserve(&f->value, FS_XATTR_BYTES_MAX));
 	n = lgetxattr(e->fts_accpath, name, f->value.data, FS_XATTR_BYTES_MAX);

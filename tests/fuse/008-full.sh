@@ -1,0 +1,55 @@
+#!/bin/sh
+# A full disk and a read-only one, for real: a small filesystem under the store.
+. "$(dirname "$0")/lib.sh"
+[ "$(id -u)" = 0 ] || skip "needs root, for a loop mount"
+command -v mkfs.ext4 >/dev/null || skip "mkfs.ext4 is missing"
+
+disk=$tmp/disk
+mkdir "$disk"
+truncate -s 192M "$tmp/image"
+mkfs.ext4 -q -F "$tmp/image"
+mount -o loop "$tmp/image" "$disk" || skip "no loop devices here"
+host_cleanup() {
+	status=$?
+	cd /
+	umount -l "$mnt" 2>/dev/null || true
+	[ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null || true
+	umount -l "$disk" 2>/dev/null || true
+	(exit $status)
+	cleanup
+}
+trap host_cleanup EXIT
+
+store=$disk/store
+format
+mount_store
+cp -a /usr/include/linux "$mnt/keep"
+"$kvfsctl" sync "$mnt"
+
+say "writing until it is full gives ENOSPC, at write or at fsync"
+if dd if=/dev/urandom of="$mnt/big" bs=1M count=400 conv=fsync 2>"$tmp/log"; then
+	fail "400 MiB went into 192 MiB"
+fi
+grep -q 'No space left' "$tmp/log" || fail "not ENOSPC but: $(cat "$tmp/log")"
+cmp "$mnt/keep/fs.h" /usr/include/linux/fs.h
+
+say "removing works, and gives the space back, without mounting again"
+rm "$mnt/big"
+ok=
+for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+	"$kvfsctl" sync "$mnt" || true
+	if dd if=/dev/urandom of="$mnt/again" bs=1M count=40 conv=fsync 2>"$tmp/log"; then ok=1; break; fi
+	rm -f "$mnt/again"
+done
+[ -n "$ok" ] || fail "no room after removing: $(cat "$tmp/log"; df "$disk"; ls -l "$store"; "$kvfsctl" stats "$mnt")"
+unmount_store
+check_store
+
+say "a read-only disk: read-only mounts work, others are refused in one sentence"
+mount -o remount,ro "$disk"
+must_fail 32 "$kvfs" "$store" "$mnt"
+said "read-only"
+mount_store -o ro
+cmp "$mnt/keep/fs.h" /usr/include/linux/fs.h
+unmount_store
+check_store
