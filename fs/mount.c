@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -46,6 +47,7 @@
 #define WAKE_NS (10 * 1000 * 1000)
 
 #define THREADS_MAX 10
+#define ARENAS_MAX 2
 #define BDI_MAX_RATIO 40	/* percent of the dirty limit; the kernel gives FUSE 1 */
 
 struct daemon {
@@ -369,6 +371,8 @@ static int run(struct daemon *d)
 
 	KV_ASSERT(pthread_sigmask(SIG_BLOCK, &d->signals, NULL) == 0);
 	signal(SIGPIPE, SIG_IGN);
+	/* A heap for each thread would keep free memory many times. */
+	(void)mallopt(M_ARENA_MAX, ARENAS_MAX);
 	/* Memory that we allocate must not wait for our own mount to write something out. */
 	(void)prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);
 	(void)!chdir("/");
