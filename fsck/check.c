@@ -1,6 +1,5 @@
 #include "fsck/check.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "fsck/ctx.h"
@@ -8,19 +7,6 @@
 
 #define REPEAT_MAX 100
 #define NODES_MAX ((uint32_t)4 << 20)
-
-void fsck_say(struct fsck *c, const char *fmt, ...)
-{
-	char text[1024];
-	va_list ap;
-
-	if (!c->options->say)
-		return;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	c->options->say(c->options->arg, text);
-}
 
 int fsck_progress(struct fsck *c, const char *step, uint64_t done, uint64_t all)
 {
@@ -142,8 +128,10 @@ static int clear_orphans(struct fsck *c)
 		err = err ? err : close_err;
 	}
 	if (err) {
-		fsck_say(c, "what was deleted while open cannot be freed: %s",
-			 reason.text[0] ? reason.text : kv_err_text(err));
+		c->said = true;
+		kv_msg(&c->options->msg, KV_MSG_ERROR,
+		       "is sound, but what was deleted while open cannot be freed: %s",
+		       reason.text[0] ? reason.text : kv_err_text(err));
 		return err;
 	}
 	c->result->orphans_freed = c->result->orphans;
@@ -171,16 +159,17 @@ static int run(struct fsck *c)
 
 static void say_why_not(struct fsck *c, int err)
 {
-	if (err == -ECANCELED)
+	const char *why = kv_err_text(err);
+
+	if (err == -ECANCELED || c->said)
 		return;
 	if (kv_err_is(err, KV_E_locked))
-		fsck_say(c, "is mounted, or in use by another program: unmount it first");
+		why = "it is mounted, or in use by another program";
 	else if (kv_err_is(err, KV_E_not_a_store))
-		fsck_say(c, "holds no kvfs filesystem");
+		why = "it holds no kvfs filesystem";
 	else if (kv_err_is(err, KV_E_newer_format))
-		fsck_say(c, "was written by a newer version of kvfs, which has to check it");
-	else
-		fsck_say(c, "cannot be checked: %s", kv_err_text(err));
+		why = "it was written by a newer version of kvfs";
+	kv_msg(&c->options->msg, KV_MSG_ERROR, "cannot be checked: %s", why);
 }
 
 int fsck_run(const char *dir, const struct fsck_options *options, struct fsck_result *out)
@@ -203,8 +192,9 @@ int fsck_run(const char *dir, const struct fsck_options *options, struct fsck_re
 	if (err)
 		say_why_not(&c, err);
 	else if (out->problems)
-		fsck_say(&c, "%llu problems, which this version cannot repair: nothing was changed",
-			 (unsigned long long)out->problems);
+		kv_msg(&o.msg, KV_MSG_WARN,
+		       "%llu %s that this version cannot repair; nothing was changed",
+		       (unsigned long long)out->problems, out->problems == 1 ? "problem" : "problems");
 	return err;
 }
 

@@ -16,8 +16,8 @@ struct fsck_options {
 	bool thorough;			/* read every byte of the store's files */
 	uint32_t repeat_max;		/* sentences of one kind that are said [100] */
 	uint32_t nodes_max;		/* inodes whose links are counted at a time, 32 bytes each [4 Mi] */
-	/* One sentence, without a newline; may be NULL. */
-	void (*say)(void *arg, const char *sentence);
+	/* Sentences: what is wrong at KV_MSG_WARN, why it cannot be checked at KV_MSG_ERROR. */
+	struct kv_msg msg;
 	/* What is done now, how far it is; may be NULL. False: stop, with -ECANCELED. */
 	bool (*progress)(void *arg, const char *step, uint64_t done, uint64_t all);
 	void *arg;

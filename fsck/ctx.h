@@ -16,6 +16,7 @@ struct fsck {
 	bool super_ok;
 	bool damaged;			/* a scan broke off: sums prove nothing */
 	uint64_t bytes_used, inodes, ino_next;	/* as on record; ino_next 0: not known */
+	bool said;			/* why it failed */
 	uint64_t path_budget;
 	bool report;			/* scans report what they cannot read or know: by one pass, not by each */
 };
@@ -23,7 +24,6 @@ struct fsck {
 /* After so many records the caller is told how far it is. */
 #define FSCK_PROGRESS_STEP 4096
 
-void fsck_say(struct fsck *c, const char *fmt, ...) KV_PRINTF(2, 3);
 /* -ECANCELED when the caller wants to stop. */
 int fsck_progress(struct fsck *c, const char *step, uint64_t done, uint64_t all) KV_NODISCARD;
 

@@ -66,12 +66,16 @@ static bool progress(void *arg, const char *step, uint64_t done, uint64_t all)
 	return !interrupted;
 }
 
-static void say(void *arg, const char *sentence)
+/* Findings are what the program is for; that it cannot find out is an error. */
+static void say(void *arg, enum kv_msg_level level, const char *sentence)
 {
 	struct program *p = arg;
 
 	bar_clear(p);
-	printf("%s: %s\n", p->store, sentence);
+	if (level == KV_MSG_ERROR)
+		fprintf(stderr, "fsck.kvfs: %s %s\n", p->store, sentence);
+	else
+		printf("%s: %s\n", p->store, sentence);
 	fflush(stdout);
 }
 
@@ -112,7 +116,7 @@ static int run(struct program *p, struct fsck_options *o, bool verbose)
 
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
-	o->say = say;
+	o->msg = (struct kv_msg){ say, p, KV_MSG_WARN };
 	o->progress = progress;
 	o->arg = p;
 	code = fsck_exit_code(fsck_run(p->store, o, &r), &r);
@@ -135,6 +139,7 @@ int main(int argc, char **argv)
 	char mode = 0;
 	int c;
 
+	opterr = 0;
 	/* The number behind -C is where a graphical caller of fsck(8) would read: it is not used. */
 	while ((c = getopt(argc, argv, "apnyfvC::hV")) != -1) {
 		switch (c) {

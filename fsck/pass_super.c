@@ -76,9 +76,9 @@ void fsck_report_key(struct fsck *c, struct kv_slice key)
 	const uint8_t *at = key.data;
 
 	for (size_t i = 0; i < key.bytes && i < KEY_BYTES_SHOWN; i++)
-		sprintf(text + 2 * i, "%02x", at[i]);
+		snprintf(text + 2 * i, sizeof(text) - 2 * i, "%02x", at[i]);
 	if (key.bytes > KEY_BYTES_SHOWN)
-		strcat(text, "...");
+		memcpy(text + 2 * KEY_BYTES_SHOWN, "...", sizeof("..."));
 	fsck_report(c, FSCK_P_key_unknown, (struct fsck_about){ .a = key.bytes, .text = text });
 }
 

@@ -72,19 +72,21 @@ static int sentence(struct fsck *c, const char *text, const struct fsck_about *a
 void fsck_report(struct fsck *c, enum fsck_problem p, struct fsck_about about)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf s = KV_BUF_INIT;
+	const struct kv_msg *msg = &c->options->msg;
 	size_t i = problem_index((int)p);
 	uint64_t count = ++c->result->count[p];
 
 	c->result->problems++;
 	if (count > c->options->repeat_max) {
 		if (count == (uint64_t)c->options->repeat_max + 1)
-			fsck_say(c, "more problems of number %d are counted, but not shown", (int)p);
+			kv_msg(msg, KV_MSG_WARN, "more problems of number %d are counted, but not shown",
+			       (int)p);
 		return;
 	}
 	/* Without memory for the sentence there still is its number. */
 	if (sentence(c, problems[i].text, &about, &s) ||
 	    kv_buf_printf(&s, " [%d]", problems[i].number))
-		fsck_say(c, "problem %d (%s)", problems[i].number, problems[i].name);
-	else if (c->options->say)
-		c->options->say(c->options->arg, (const char *)s.data);
+		kv_msg(msg, KV_MSG_WARN, "problem %d (%s)", problems[i].number, problems[i].name);
+	else if (msg->fn) /* a path can be longer than what kv_msg() formats */
+		msg->fn(msg->arg, KV_MSG_WARN, (const char *)s.data);
 }

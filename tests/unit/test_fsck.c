@@ -18,9 +18,9 @@ struct tree {
 
 static struct kv_buf said;
 
-static void say(void *arg, const char *sentence)
+static void say(void *arg, enum kv_msg_level level, const char *sentence)
 {
-	(void)arg;
+	(void)arg, (void)level;
 	ck_ok(kv_buf_printf(&said, "%s\n", sentence));
 }
 
@@ -48,7 +48,7 @@ static struct fsck_result check_with(struct tree *t, struct fsck_options o)
 	struct fsck_result r;
 
 	kv_buf_reset(&said);
-	o.say = say;
+	o.msg = (struct kv_msg){ say, NULL, KV_MSG_WARN };
 	ck_ok(fsck_run(t->x.dir, &o, &r));
 	return r;
 }
@@ -231,7 +231,7 @@ UNIT_END
 
 UNIT(what_cannot_be_checked_is_told_apart)
 {
-	struct fsck_options o = { .say = say };
+	struct fsck_options o = { .msg = { say, NULL, KV_MSG_WARN } };
 	struct fsck_result r;
 	char path[400];
 	struct tree t;
@@ -612,6 +612,74 @@ UNIT(links_are_found_wrong_in_chunks_too)
 }
 UNIT_END
 
+/* --- whatever the records hold, the check ends, and says something that can be read ---------------------- */
+
+/* The n-th key of the store, as far as there are so many; its value too. */
+static bool nth_record(struct tree *t, unsigned n, struct kv_buf *key, struct kv_buf *value)
+{
+	struct kv_iter_options o = { .snap = NULL };
+	struct kv_slice v;
+	struct kv_iter *it;
+	bool found;
+
+	ck_ok(kv_iter_new(t->kv, &o, &it));
+	for (kv_iter_seek_first(it); kv_iter_valid(it) && n; n--)
+		kv_iter_next(it);
+	found = kv_iter_valid(it);
+	if (found) {
+		ck_ok(kv_buf_assign(key, kv_iter_key(it)));
+		ck_ok(kv_iter_value(it, &v));
+		ck_ok(kv_buf_assign(value, v));
+	}
+	kv_iter_free(it);
+	return found;
+}
+
+/* Flips a bit of a value or of a key, cuts a value off, or takes the record away. */
+static void damage_record(struct tree *t, unsigned *seed)
+{
+	struct kv_buf key = KV_BUF_INIT, value = KV_BUF_INIT;
+	struct kv_buf *flip = rand_r(seed) % 3 ? &value : &key;
+
+	if (nth_record(t, (unsigned)rand_r(seed) % 24, &key, &value)) {
+		if (rand_r(seed) % 4 == 0)
+			kv_batch_delete(t->b, kv_buf_slice(&key));
+		if (rand_r(seed) % 4 == 0)
+			value.bytes -= (size_t)rand_r(seed) % (value.bytes + 1);
+		if (flip->bytes)
+			flip->data[(size_t)rand_r(seed) % flip->bytes] ^= (uint8_t)(1 << rand_r(seed) % 8);
+		kv_batch_put(t->b, kv_buf_slice(&key), kv_buf_slice(&value), KV_HINT_NONE);
+	}
+	kv_buf_done(&key);
+	kv_buf_done(&value);
+}
+
+UNIT(random_damage_is_survived)
+{
+	const char *env = getenv("SEED");
+	unsigned seed = env ? (unsigned)strtoul(env, NULL, 0) : (unsigned)getpid();
+	struct fsck_options o = { .msg = { say, NULL, KV_MSG_WARN }, .read_only = true };
+	struct fsck_result r;
+	struct tree t;
+
+	printf("SEED=%u\n", seed);
+	fflush(stdout);
+	tree_init(&t);
+	for (int round = 0; round < 60; round++) {
+		int err;
+
+		damage_begin(&t);
+		damage_record(&t, &seed);
+		damage_end(&t);
+		o.nodes_max = (uint32_t)rand_r(&seed) % 8;
+		err = fsck_run(t.x.dir, &o, &r);
+		/* The superblock may say now that it is a newer one's, or go for good. */
+		ck_assert(!err || kv_err_is(err, KV_E_newer_format) || kv_err_is(err, KV_E_not_a_store));
+	}
+	fixture_done(&t.x);
+}
+UNIT_END
+
 /* --- the engine's files --------------------------------------------------------------------------------- */
 
 /* Changes the bytes in the middle of the largest file of the store. */
@@ -680,4 +748,5 @@ UNIT_MAIN("fsck", a_filesystem_in_order_is_clean, orphans_are_normal_and_are_fre
 	  what_cannot_be_checked_is_told_apart, read_only_writes_nothing, it_can_be_stopped,
 	  damage_of_the_whole, damage_of_inodes, damage_of_contents, damage_of_extended_attributes,
 	  damage_of_names, damage_of_links, links_are_found_wrong_in_chunks_too,
+	  random_damage_is_survived,
 	  damaged_files_are_found_by_a_thorough_check, sentences_of_one_kind_are_not_said_for_ever)
