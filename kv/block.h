@@ -49,5 +49,10 @@ void kv_block_cursor_init(struct kv_block_cursor *c);
 void kv_block_cursor_done(struct kv_block_cursor *c);
 /* Sets the block to look at; not valid afterwards. Keeps memory. */
 int kv_block_cursor_set(struct kv_block_cursor *c, struct kv_slice block);
+/*
+ * Does each restart lead to an entry that shares nothing, in ascending order? A walk to the end
+ * doesn't need them, a search does. The cursor stays where it is.
+ */
+bool kv_block_restarts_are_good(const struct kv_block_cursor *c);
 
 #endif

@@ -136,6 +136,23 @@ static bool restart_find(const struct kv_block_cursor *c, struct kv_slice ikey, 
 	return true;
 }
 
+bool kv_block_restarts_are_good(const struct kv_block_cursor *c)
+{
+	struct entry e;
+	uint32_t i = 0;
+
+	for (uint32_t at = 0; at < c->restarts_offset; at = e.end) {
+		if (!entry_parse(c, at, &e))
+			return false;
+		if (i < c->restart_count && restart_offset(c, i) == at) {
+			if (e.shared)
+				return false;
+			i++;
+		}
+	}
+	return i == c->restart_count;
+}
+
 /* --- moving ----------------------------------------------------------------------------------- */
 
 /* Not valid, no error; true when there is something to move to. */

@@ -50,6 +50,8 @@ static int check_data(struct check *k, struct kv_block_handle h, struct kv_slice
 	err = kv_block_cursor_set(&c, kv_cache_entry_data(pin.entry));
 	if (err)
 		return kv_sst_fail(k->sst, err, h, "cannot walk the block");
+	if (!kv_block_restarts_are_good(&c))
+		return kv_sst_fail(k->sst, KV_E_bad_record, h, "cannot search the block");
 	for (c.cursor.ops->seek_first(&c.cursor); c.valid; c.cursor.ops->next(&c.cursor)) {
 		struct kv_slice key = kv_buf_slice(&c.key);
 
@@ -82,6 +84,8 @@ static int check_index(struct check *k)
 	err = kv_block_cursor_set(&c, kv_cache_entry_data(pin.entry));
 	if (err)
 		return kv_sst_fail(t, err, t->index, "cannot walk the index");
+	if (!kv_block_restarts_are_good(&c))
+		return kv_sst_fail(t, KV_E_bad_record, t->index, "cannot search the index");
 	for (c.cursor.ops->seek_first(&c.cursor); c.valid; c.cursor.ops->next(&c.cursor)) {
 		err = kv_sst_handle(t, c.value, &h);
 		if (err)
