@@ -61,6 +61,7 @@ struct timespec fs_now(const struct fs *fs);
 /* A number that was never used before. */
 int fs_ino_take(struct fs *fs, fs_ino *out) KV_NODISCARD;
 /* Reports damage once, as a sentence, and returns -EUCLEAN. */
-int fs_damaged(struct fs *fs, const char *fmt, ...) KV_PRINTF(2, 3);
+void fs_damaged_say(struct fs *fs, const char *fmt, ...) KV_PRINTF(2, 3);
+#define fs_damaged(...) (fs_damaged_say(__VA_ARGS__), -EUCLEAN)
 
 #endif

@@ -350,7 +350,7 @@ static int load(struct fs *fs, struct fs_inode *i)
 }
 
 /* Waits until the inode has been read. The shard's lock is held, and a reference. */
-static int loaded_locked(struct icache_shard *sh, struct fs_inode *i)
+static int loaded_locked(struct icache_shard *sh, struct fs_inode *i) KV_REQUIRES(&sh->mu)
 {
 	while (i->loading)
 		kv_cond_wait(&sh->loaded, &sh->mu);

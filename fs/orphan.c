@@ -267,7 +267,7 @@ static int reclaim_batch(struct fs *fs, struct fs_inode **inodes, uint32_t count
 }
 
 /* Frees some, or feeds the queue. False when there was nothing to do. Called and returns with reclaim_mu held. */
-static bool work_locked(struct fs *fs, int *out_err)
+static bool work_locked(struct fs *fs, int *out_err) KV_REQUIRES(&fs->reclaim_mu)
 {
 	struct fs_reclaim_queue *q = fs->reclaim;
 	struct fs_inode *inodes[BATCH_INODES];

@@ -9,6 +9,6 @@
 
 #define FS_SIPHASH_KEY_BYTES 16
 
-uint64_t fs_siphash(const uint8_t key[FS_SIPHASH_KEY_BYTES], struct kv_slice s);
+uint64_t fs_siphash(const uint8_t key[FS_SIPHASH_KEY_BYTES], struct kv_slice in);
 
 #endif

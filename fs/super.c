@@ -119,7 +119,7 @@ struct timespec fs_now(const struct fs *fs)
 	return t;
 }
 
-int fs_damaged(struct fs *fs, const char *fmt, ...)
+void fs_damaged_say(struct fs *fs, const char *fmt, ...)
 {
 	char text[256];
 	va_list ap;
@@ -127,7 +127,7 @@ int fs_damaged(struct fs *fs, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	return kv_fail(&fs->msg, -EUCLEAN, "%s: %s; run fsck.kvfs", fs->path, text);
+	kv_msg(&fs->msg, KV_MSG_ERROR, "%s: %s; run fsck.kvfs", fs->path, text);
 }
 
 struct kv_db *fs_kv(struct fs *fs)

@@ -269,7 +269,7 @@ int kv_snapshot_seqnos(struct kv_db *db, kv_seqno **out, size_t *out_count)
 
 	kv_mutex_lock(&db->mu);
 	/* Memory is taken without the lock, so look again whether it suffices. */
-	while (room < snapshot_count_locked(db) + 1) {
+	while (room <= snapshot_count_locked(db)) {
 		room = snapshot_count_locked(db) + 8;
 		kv_mutex_unlock(&db->mu);
 		free(seqnos);

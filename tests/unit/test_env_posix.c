@@ -15,7 +15,7 @@ static struct kv_env_dir *dir;
 
 static void setup(void)
 {
-	strcpy(path, "/tmp/kv-env-XXXXXX");
+	snprintf(path, sizeof(path), "/tmp/kv-env-XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(path));
 	env = kv_env_posix();
 	ops = env->ops;
@@ -64,7 +64,7 @@ UNIT(directories_are_made_on_demand_only)
 	ck_ok(ops->dir_open(env, sub, true, &d));
 	ops->dir_close(d);
 	ck_ok(rmdir(sub));
-	strcat(sub, "/deeper");
+	snprintf(sub, sizeof(sub), "%s/sub/deeper", path);
 	ck_assert_int_eq(ops->dir_open(env, sub, true, &d), -ENOENT);
 	teardown();
 }
