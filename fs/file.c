@@ -250,14 +250,11 @@ struct copy {
 };
 
 /* Cuts the copy at the end of the source and at what one call does; 0 bytes: nothing to do. */
-static int copy_clamp(struct fs *fs, struct copy *c, const struct fs_attr *from,
-		      const struct fs_attr *to)
+static int copy_clamp(struct copy *c, const struct fs_attr *from)
 {
 	uint64_t apart = c->from_offset < c->to_offset ? c->to_offset - c->from_offset
 						       : c->from_offset - c->to_offset;
 
-	KV_TRY(check_regular(fs, from));
-	KV_TRY(check_regular(fs, to));
 	c->bytes = c->from_offset < from->size ? KV_MIN(c->bytes, from->size - c->from_offset) : 0;
 	if (!c->bytes)
 		return 0;
@@ -278,7 +275,7 @@ static int copy_locked(struct fs *fs, struct copy *c, uint64_t *out_bytes)
 	fs_tx_begin(&tx, fs);
 	KV_TRY(fs_tx_attr_get(&tx, c->from, &from));
 	KV_TRY(fs_tx_attr_get(&tx, c->to, &attr));
-	KV_TRY(copy_clamp(fs, c, &from, &attr));
+	KV_TRY(copy_clamp(c, &from));
 	if (c->bytes) {
 		KV_TRY(fs_extent_copy(&tx, c->from->ino, c->from_offset, c->to, &attr,
 				      c->to_offset, c->bytes, &c->bytes));
@@ -290,6 +287,17 @@ static int copy_locked(struct fs *fs, struct copy *c, uint64_t *out_bytes)
 	}
 	*out_bytes = c->bytes;
 	return 0;
+}
+
+/* Types never change. Only files are locked in the order of their numbers, so this comes before. */
+static int copy_check(struct fs *fs, const struct copy *c)
+{
+	struct fs_attr attr;
+
+	KV_TRY(fs_inode_attr(c->from, &attr));
+	KV_TRY(check_regular(fs, &attr));
+	KV_TRY(fs_inode_attr(c->to, &attr));
+	return check_regular(fs, &attr);
 }
 
 /* Takes both locks in the order of the numbers; the one inode's once. */
@@ -318,7 +326,9 @@ int fs_copy_range(struct fs *fs, fs_ino from, uint64_t from_offset, fs_ino to, u
 	KV_TRY(fs_inode_get(fs, from, &c.from));
 	err = fs_inode_get(fs, to, &c.to);
 	if (!err) {
-		err = copy_inodes(fs, &c, out_bytes);
+		err = copy_check(fs, &c);
+		if (!err)
+			err = copy_inodes(fs, &c, out_bytes);
 		fs_inode_put(fs, c.to);
 	}
 	fs_inode_put(fs, c.from);
