@@ -11,6 +11,10 @@
  *	inode->attr_mu
  *	shards of lookup counts: the last four are leaves of the above, held for a moment
  *
+ * Parent and child mean the tree of the moment: it cannot change where somebody waits, since
+ * who moves a directory holds its parent's lock. (A checker that remembers orders for ever, like
+ * ThreadSanitizer's, sees cycles where directories have moved: TSAN_OPTIONS=detect_deadlocks=0.)
+ *
  * inode->mu is held over the commit of a batch that changes the inode, and never taken
  * by fs_getattr, fs_lookup, fs_readdir, fs_read: they see the last committed attributes (attr_mu)
  * and the engine's own snapshots.

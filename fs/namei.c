@@ -140,10 +140,20 @@ int fs_dir_attr(struct fs_tx *tx, struct fs_inode *dir, struct fs_attr *out)
 int fs_dir_lock(struct fs *fs, fs_ino dir, struct fs_inode **out) KV_NO_TSA
 {
 	struct fs_inode *d;
+	struct fs_attr a;
+	int err;
 
 	if (fs->read_only)
 		return -EROFS;
 	KV_TRY(fs_inode_get(fs, dir, &d));
+	/* The type never changes. Files may not be locked here: they come last in the order of locks. */
+	err = fs_inode_attr(d, &a);
+	if (!err && !S_ISDIR(a.mode))
+		err = -ENOTDIR;
+	if (err) {
+		fs_inode_put(fs, d);
+		return err;
+	}
 	kv_mutex_lock(&d->mu);
 	*out = d;
 	return 0;
@@ -423,7 +433,7 @@ int fs_link(struct fs *fs, fs_ino ino, fs_ino dir, struct kv_slice name, struct 
 	KV_TRY(fs_dir_lock(fs, dir, &d));
 	err = fs_inode_get(fs, ino, &i);
 	if (!err) {
-		/* The type never changes, so it may be looked at before the lock; d may be i otherwise. */
+		/* The type never changes, so it may be looked at before the lock; else d might be i. */
 		err = fs_inode_attr(i, &a);
 		if (!err)
 			err = S_ISDIR(a.mode) ? -EPERM : link_locked(fs, i, d, name, out);

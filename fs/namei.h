@@ -11,7 +11,7 @@ bool fs_name_is_dots(struct kv_slice name);
 /* fs_name_check(), and dots_err for "." and "..", which cannot be made or removed. */
 int fs_name_check_change(struct kv_slice name, int dots_err) KV_NODISCARD;
 
-/* -EROFS, -ENOENT. */
+/* -EROFS, -ENOENT, -ENOTDIR. */
 int fs_dir_lock(struct fs *fs, fs_ino dir, struct fs_inode **out) KV_NODISCARD;
 /* An inode that the (locked) directory names: it must be there. */
 int fs_named_lock(struct fs *fs, fs_ino dir, fs_ino ino, struct fs_inode **out) KV_NODISCARD;
