@@ -18,6 +18,7 @@ jobs=$(nproc)
 out=$PWD/fuzz
 mkdir -p "$out/obj"
 
+# shellcheck disable=SC2054
 flags=(-std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 "-I$top" -O1 -g -fno-omit-frame-pointer
 	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DKV_DEBUG=1 -Wall -pthread)
 read -r -a libs <<<"$(pkg-config --libs libzstd libxxhash)"

@@ -2,6 +2,7 @@
 # Checks the includes of all sources against layers.txt. Called in the top folder of the sources.
 set -euo pipefail
 
+# shellcheck disable=SC2016
 find kv fs mkfs fsck tests -name '*.[ch]' | LC_ALL=C sort | xargs awk -v layers=tests/tidy/layers.txt '
 function bad(text) { printf "%s:%d: %s\n", FILENAME, FNR, text; failed = 1 }
 function folder_of(path) { return substr(path, 1, index(path, "/") - 1) }

@@ -34,11 +34,13 @@ lock_analysis() {
 	each_source "$clang" "${flags[@]}" -fsyntax-only -Wall -Wextra -Wthread-safety -Werror
 }
 
+# Not the unit tests, whose macros take it minutes: compilers and cppcheck see those.
 # One file a process: what the analyzer of clang 14 knows of va_list does not survive a second file.
 run_clang_tidy() {
-	printf '%s\0' "${sources[@]}" | xargs -0 -I '{}' -P "$jobs" \
-		sh -c 'out=$(clang-tidy --quiet "$@" 2>&1) || { printf "%s\n" "$out"; exit 1; }' \
-		sh '{}' -- "${flags[@]}"
+	# shellcheck disable=SC2016
+	printf '%s\0' "${sources[@]}" | grep -zv '^tests/unit/' | xargs -0 -I '{}' -P "$jobs" \
+		bash -c 'out=$(clang-tidy --quiet "$@" 2>&1) || { printf "%s\n" "$out"; exit 1; }' \
+		bash '{}' -- "${flags[@]}"
 }
 
 run_cppcheck() {
