@@ -47,12 +47,12 @@ static const struct command {
 	{ "stats", "print what the daemon counts", do_stats },
 };
 
-static int usage(FILE *to)
+static int help(void)
 {
-	fputs("usage: kvfsctl COMMAND MOUNTPOINT\n\n", to);
+	puts("usage: kvfsctl COMMAND MOUNTPOINT\n");
 	for (size_t i = 0; i < KV_ARRAY_LEN(commands); i++)
-		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
-	return to == stdout ? 0 : EXIT_USAGE;
+		printf("  %-8s %s\n", commands[i].name, commands[i].help);
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
 	int fd, code;
 
 	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
-		return usage(stdout);
+		return help();
 	if (argc == 2 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))) {
 		printf("kvfsctl %s\n", PACKAGE_VERSION);
 		return 0;
@@ -70,9 +70,11 @@ int main(int argc, char **argv)
 		if (!strcmp(argv[1], commands[i].name))
 			c = &commands[i];
 	if (argc > 1 && !c)
-		fprintf(stderr, "kvfsctl: unknown command \"%s\"\n", argv[1]);
+		fprintf(stderr, "kvfsctl: unknown command \"%s\"; kvfsctl -h lists them\n", argv[1]);
+	else if (argc != 3)
+		fprintf(stderr, "usage: kvfsctl COMMAND MOUNTPOINT; kvfsctl -h tells more\n");
 	if (!c || argc != 3)
-		return usage(stderr);
+		return EXIT_USAGE;
 	fd = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return failed(argv[2]);

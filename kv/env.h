@@ -47,9 +47,9 @@ struct kv_env_ops {
 		    const char *to_name);
 	/*
 	 * Takes the exclusive lock of the directory, which dies with the process
-	 * (it is an advisory lock on the file `name`, made when absent; shared
-	 * excludes only exclusive ones). -EBUSY when somebody has it, also of this
-	 * process. A shared one works on a medium that cannot be written.
+	 * (it is an advisory lock on the file `name`, made when absent). -EBUSY when
+	 * somebody has it, also of this process. A shared one excludes only
+	 * exclusive ones, writes nothing, and is given when there is no such file.
 	 */
 	int (*lock)(struct kv_env_dir *dir, const char *name, bool shared,
 		    struct kv_env_file **out_lock);

@@ -239,22 +239,16 @@ static void posix_close(struct kv_env_file *file)
 }
 
 /*
- * A medium that cannot be written has no writer to exclude: there a reader's
- * lock needs no right to write, and also no lock file.
+ * A reader writes nothing, not even a lock file. Where there is none, nobody has
+ * the store open for writing, since a writer makes it first.
  */
 static int open_lock(int dir_fd, const char *name, bool shared, int *out_fd)
 {
 	int fd;
 
-	RETRY(fd, openat(dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, FILE_MODE));
-	if (fd < 0 && shared && (errno == EROFS || errno == EACCES || errno == EPERM)) {
-		RETRY(fd, openat(dir_fd, name, O_RDONLY | O_CLOEXEC));
-		if (fd < 0 && errno == ENOENT) {
-			*out_fd = -1;
-			return 0;
-		}
-	}
-	if (fd < 0)
+	RETRY(fd, openat(dir_fd, name, (shared ? O_RDONLY : O_RDWR | O_CREAT) | O_CLOEXEC,
+			 FILE_MODE));
+	if (fd < 0 && !(shared && errno == ENOENT))
 		return -errno;
 	*out_fd = fd;
 	return 0;

@@ -161,13 +161,9 @@ static int on_name(void *arg, const char *name)
 	struct found f = { 0 };
 	struct found *grown;
 
-	if (!strcmp(name, KV_NAME_ROOT) || !strcmp(name, KV_NAME_ROOT_NEW) ||
-	    !strcmp(name, KV_NAME_LOCK) || !strcmp(name, "lost+found"))
+	/* Other files may lie beside a store: they are nobody's concern. */
+	if (!kv_filename_parse(name, &f.kind, &f.number))
 		return 0;
-	if (!kv_filename_parse(name, &f.kind, &f.number)) {
-		problem(v, name, "does not belong to a store");
-		return 0;
-	}
 	f.bytes = size_of(v, name);
 	if (v->found_count == v->found_max) {
 		v->found_max = v->found_max ? 2 * v->found_max : 64;

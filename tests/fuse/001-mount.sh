@@ -28,7 +28,7 @@ said "$mnt"
 
 say "kvfsctl"
 "$kvfsctl" sync "$mnt"
-"$kvfsctl" stats "$mnt" | grep -q '^inodes  *3 '
+"$kvfsctl" stats "$mnt" | grep -q '^inodes  *4 '
 must_fail 1 "$kvfsctl" sync "$tmp"
 said "not a kvfs mount"
 

@@ -18,5 +18,5 @@ unmount_store
 check_store
 mount_store
 "$mnt/src/build/mkfs/mkfs.kvfs" -q "$tmp/inner"
-make -s -C "$mnt/src/build" -q
+[ -z "$(make -s -C "$mnt/src/build")" ] || fail "make finds something to do again"
 unmount_store

@@ -320,8 +320,13 @@ UNIT(shared_locks_need_no_right_to_write)
 	setup();
 	for (int with_file = 0; with_file < 2; with_file++) {
 		if (with_file) {
+			ck_ok(ops->lock(dir, "LOCK", false, &lock));
+			ops->close(lock);
+		} else {
+			/* A shared lock makes no file. */
 			ck_ok(ops->lock(dir, "LOCK", true, &lock));
 			ops->close(lock);
+			ck_assert_int_eq(ops->unlink(dir, "LOCK"), -ENOENT);
 		}
 		ck_ok(chmod(path, 0555));
 		pid = fork();
