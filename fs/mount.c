@@ -25,7 +25,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <syslog.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "fs/mounts.h"
@@ -43,7 +42,7 @@
 
 /* A store may still be closing after its umount has returned. */
 #define LOCK_WAIT_S 60
-#define LOCK_POLL_NS (20 * 1000 * 1000)
+#define LOCK_TRIES 3		/* somebody else may have been waiting, too */
 #define WAKE_NS (10 * 1000 * 1000)
 
 #define THREADS_MAX 10
@@ -273,11 +272,35 @@ static int prepare_mountpoint(struct daemon *d)
 	return 0;
 }
 
+/*
+ * A mount of the store that has no daemon any more goes: whoever has the store open holds its
+ * lock, and the kernel may answer for a dead one from its cache for long.
+ */
+static int clear_dead_mounts(struct daemon *d)
+{
+	struct kv_msg msg = { report, d, KV_MSG_WARN };
+	KV_AUTO(kv_buf_done) struct kv_buf where = KV_BUF_INIT;
+	const char *mountpoint;
+	int err;
+
+	while (fs_mounts_of_store(d->store, &where)) {
+		mountpoint = (const char *)where.data;
+		if (fs_store_wait(d->store, 0))
+			return kv_fail(&msg, KV_E_locked, "%s is mounted already, on %s", d->store,
+				       mountpoint);
+		kv_msg(&msg, KV_MSG_WARN, "%s: taking away the mount of a daemon that died",
+		       mountpoint);
+		err = fs_unmount(mountpoint, true, false);
+		if (err)
+			return kv_fail(&msg, err, "%s: the mount of a daemon that died cannot be taken away: %s",
+				       mountpoint, strerror(-err));
+	}
+	return 0;
+}
+
 static int open_store(struct daemon *d)
 {
-	static const struct timespec poll = { .tv_nsec = LOCK_POLL_NS };
 	struct kv_msg msg = { report, d, d->opts.debug ? KV_MSG_DEBUG : KV_MSG_WARN };
-	KV_AUTO(kv_buf_done) struct kv_buf where = KV_BUF_INIT;
 	struct fs_options o = {
 		.kv = { .msg = msg,
 			.read_only = d->opts.read_only,
@@ -285,16 +308,11 @@ static int open_store(struct daemon *d)
 		.commit_s = (uint32_t)d->opts.commit_s,
 		.relatime = d->opts.relatime,
 	};
-	time_t deadline = time(NULL) + LOCK_WAIT_S;
-	int err;
+	int err, waited = 0;
 
 	while ((err = fs_open(d->store, &o, &d->front.fs)) == KV_E_locked) {
-		if (fs_mounts_of_store(d->store, &where))
-			return kv_fail(&msg, err, "%s is mounted already, on %s", d->store,
-				       (const char *)where.data);
-		if (time(NULL) >= deadline)
+		if (waited++ == LOCK_TRIES || fs_store_wait(d->store, LOCK_WAIT_S))
 			return kv_fail(&msg, err, "%s is in use by another process", d->store);
-		nanosleep(&poll, NULL);
 	}
 	return err;
 }
@@ -377,7 +395,9 @@ static int run(struct daemon *d)
 	(void)prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);
 	(void)!chdir("/");
 
-	err = open_store(d);
+	err = clear_dead_mounts(d);
+	if (!err)
+		err = open_store(d);
 	if (!err)
 		err = make_session(d);
 	if (!err)

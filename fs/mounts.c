@@ -1,11 +1,17 @@
 #include "fs/mounts.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "kv/filename.h"
 
 /* Space, tab, newline and backslash are written as \ooo. */
 static void unescape(char *s)
@@ -139,4 +145,32 @@ int fs_unmount(const char *mountpoint, bool lazy, bool force)
 		if (errno != EINTR)
 			return -errno;
 	return WIFEXITED(wstatus) && !WEXITSTATUS(wstatus) ? 0 : -EBUSY;
+}
+
+static void out_of_time(int sig)
+{
+	(void)sig;
+}
+
+int fs_store_wait(const char *store, unsigned seconds)
+{
+	/* No SA_RESTART: the alarm ends the wait. */
+	struct sigaction sa = { .sa_handler = out_of_time }, old;
+	char path[PATH_MAX];
+	int fd, err = 0;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", store, KV_NAME_LOCK) >= sizeof(path))
+		return 0;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	sigaction(SIGALRM, &sa, &old);
+	alarm(seconds);
+	/* Exclusive: a read-only mount holds a shared one. */
+	if (flock(fd, LOCK_EX | (seconds ? 0 : LOCK_NB)))
+		err = errno == EINTR ? -EBUSY : errno == EWOULDBLOCK ? -EBUSY : 0;
+	alarm(0);
+	sigaction(SIGALRM, &old, NULL);
+	close(fd);
+	return err;
 }

@@ -27,4 +27,10 @@ bool fs_mounts_at(const char *mountpoint, struct kv_buf *out_source, struct kv_b
  */
 int fs_unmount(const char *mountpoint, bool lazy, bool force) KV_NODISCARD;
 
+/*
+ * Waits until nobody has the store open (a daemon syncs and closes it after its unmount has
+ * returned), at most so long; 0: only looks. 0 also when the store can't be seen from here; -EBUSY.
+ */
+int fs_store_wait(const char *store, unsigned seconds) KV_NODISCARD;
+
 #endif

@@ -5,48 +5,18 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "fs/mounts.h"
-#include "kv/filename.h"
 
 #define EXIT_USAGE 1
 #define EXIT_FAILED 32
 #define WAIT_S 600
-
-static void out_of_time(int sig)
-{
-	(void)sig;
-}
-
-/* The lock of the store is free when the daemon is done. */
-static int wait_released(const char *store)
-{
-	struct sigaction sa = { .sa_handler = out_of_time };
-	char path[PATH_MAX];
-	int fd, err = 0;
-
-	if ((size_t)snprintf(path, sizeof(path), "%s/%s", store, KV_NAME_LOCK) >= sizeof(path))
-		return 0;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;	/* not to be seen from here: nothing to wait for */
-	sigaction(SIGALRM, &sa, NULL);
-	alarm(WAIT_S);
-	if (flock(fd, LOCK_SH))
-		err = -errno;
-	alarm(0);
-	close(fd);
-	return err;
-}
 
 int main(int argc, char **argv)
 {
@@ -85,7 +55,7 @@ int main(int argc, char **argv)
 	}
 	if (lazy)
 		return 0;
-	if (wait_released((const char *)source.data)) {
+	if (fs_store_wait((const char *)source.data, WAIT_S)) {
 		fprintf(stderr, "umount: %s: unmounted, but the daemon has not released %s in %d s\n",
 			mountpoint, (const char *)source.data, WAIT_S);
 		return EXIT_FAILED;

@@ -3,12 +3,17 @@
 
 #include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "fs/mounts.h"
 #include "fsck/check.h"
+
+#define LOCK_WAIT_S 60
 
 static const char help[] =
 	"usage: fsck.kvfs [-a|-p|-n|-y] [-f] [-v] [-C] STORE\n"
@@ -108,6 +113,27 @@ static void tell_end(const char *store, const struct fsck_options *o, const stru
 	       r->inodes - r->orphans_freed, r->bytes);
 }
 
+/*
+ * A daemon still syncs and closes its store when the unmount has returned: that is waited for.
+ * False: it is mounted, which was said.
+ */
+static bool wait_unmounted(const char *store)
+{
+	KV_AUTO(kv_buf_done) struct kv_buf where = KV_BUF_INIT;
+	char path[PATH_MAX];
+
+	if (!realpath(store, path))
+		return true;
+	if (fs_mounts_of_store(path, &where)) {
+		fprintf(stderr, "fsck.kvfs: %s is mounted on %s; unmount it first\n", store,
+			(const char *)where.data);
+		return false;
+	}
+	/* Out of time: what it is in use by, the check says. */
+	(void)!fs_store_wait(path, LOCK_WAIT_S);
+	return true;
+}
+
 static int run(struct program *p, struct fsck_options *o, bool verbose)
 {
 	struct sigaction sa = { .sa_handler = on_signal };
@@ -119,6 +145,8 @@ static int run(struct program *p, struct fsck_options *o, bool verbose)
 	o->msg = (struct kv_msg){ say, p, KV_MSG_WARN };
 	o->progress = progress;
 	o->arg = p;
+	if (!wait_unmounted(p->store))
+		return FSCK_EXIT_OPERATIONAL;
 	code = fsck_exit_code(fsck_run(p->store, o, &r), &r);
 	bar_clear(p);
 	if (code == FSCK_EXIT_CANCELED)

@@ -73,10 +73,13 @@ while kill -0 "$daemon" 2>/dev/null; do :; done
 daemon=$(pgrep -n -f "kvfs .*$store $mnt")
 [ "$(tail -n 1 "$mnt/a")" = last ]
 unmount_store
+! grep -q "$mnt" /proc/self/mounts || fail "the dead mount is there still"
 
 say "read-only"
 mount_store -o ro
 [ "$(cat "$mnt/d/b" | head -n 1)" = hello ]
+must_fail 32 "$kvfs" -o ro "$store" "$tmp/other"
+said "mounted already"
 ! touch "$mnt/new" 2>/dev/null || fail "a read-only mount was written to"
 unmount_store
 check_store
