@@ -128,7 +128,7 @@ static int write_block(struct kv_sst_build *b, struct kv_slice raw, bool compres
 static int flush_data(struct kv_sst_build *b)
 {
 	struct kv_block_handle_disk disk;
-	struct kv_block_handle h;
+	struct kv_block_handle h = { 0, 0 };
 	struct kv_slice raw;
 
 	if (!b->data.count)

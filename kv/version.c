@@ -608,6 +608,7 @@ static int gather(struct gathered *g, struct kv_rangedels *r)
 		g->at = at;
 		g->count_max = max;
 	}
+	KV_ASSERT(g->at);	/* there are no rangedels without any */
 	memcpy(g->at + g->count, r->at, r->count * sizeof(*r->at));
 	g->count += r->count;
 	return 0;

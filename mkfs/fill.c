@@ -221,7 +221,7 @@ static int enter(struct fill *f, FTSENT *e)
 	struct kv_slice name = kv_slice(e->fts_name, e->fts_namelen);
 	bool is_dir = S_ISDIR(e->fts_statp->st_mode);
 	bool may_be_linked = !is_dir && e->fts_statp->st_nlink > 1, done = false;
-	struct fs_attr a;
+	struct fs_attr a = { 0 };
 
 	if (may_be_linked)
 		KV_TRY(link_known(f, e, dir, name, &done));

@@ -93,8 +93,8 @@ static void seeds(fuzz_emit_fn *emit, void *arg)
 
 	for (uint32_t interval = 1; interval <= 16; interval *= 4) {
 		kv_block_builder_init(&builder, interval);
-		for (char i = '0'; i < '9'; i++) {
-			char user_key[] = { 'k', i, 'x', 0 };
+		for (int i = 0; i < 9; i++) {
+			char user_key[] = { 'k', (char)('0' + i), 'x', 0 };
 
 			kv_buf_reset(&key);
 			FUZZ_OK(kv_ikey_make(&key, kv_slice_str(user_key), 9, KV_KIND_PUT));
