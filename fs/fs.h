@@ -58,10 +58,16 @@ struct fs {
 	bool reclaim_running, commit_running;
 
 	_Atomic uint64_t changes;	/* batches committed; what the commit thread looks at */
+	_Atomic uint64_t bytes_freed;	/* by them, since the last flush for that reason */
 };
 
 /* The time of day by options.now. */
 struct timespec fs_now(const struct fs *fs);
+/*
+ * Short of space: frees what was deleted, and lets the engine notice. False when that gains nothing.
+ * The caller holds no lock of an inode that may be an orphan.
+ */
+bool fs_space_regain(struct fs *fs);
 /* A number that was never used before. */
 int fs_ino_take(struct fs *fs, fs_ino *out) KV_NODISCARD;
 /* Reports damage once, as a sentence, and returns -EUCLEAN. */

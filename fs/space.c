@@ -1,4 +1,6 @@
 /* Inode numbers, counters, statfs. */
+#include <stdatomic.h>
+
 #include "fs/fs.h"
 #include "fs/orphan.h"
 #include "kv/env.h"
@@ -43,6 +45,25 @@ int fs_ino_take(struct fs *fs, fs_ino *out)
 		*out = fs->ino_next++;
 	kv_mutex_unlock(&fs->ino_mu);
 	return err;
+}
+
+/*
+ * What a delete frees in the value log is garbage only when the tables say so: after a flush.
+ * Left alone, the engine flushes when a memtable is full, which a few deletes of large files don't fill.
+ */
+bool fs_space_regain(struct fs *fs)
+{
+	uint64_t freed;
+
+	if (fs_reclaim_wait(fs))
+		return false;
+	freed = atomic_exchange(&fs->bytes_freed, 0);
+	if (!freed)
+		return false;
+	if (!kv_flush(fs->kv) && !kv_wait_idle(fs->kv))
+		return true;
+	fs->bytes_freed += freed;
+	return false;
 }
 
 /* A counter; what is missing or can't be read counts as 0: statistics go on, fsck counts anew. */

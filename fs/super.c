@@ -14,6 +14,7 @@
 #define COMMIT_S 5
 #define INODES_CACHED_MAX 65536
 #define ROOT_MODE 0755
+#define FREED_BYTES_MAX (64 * KV_MIB) /* what is deleted before a flush is worth it */
 
 /* --- formatting ------------------------------------------------------------------------- */
 
@@ -143,6 +144,23 @@ void fs_identity(struct fs *fs, struct fs_identity *out)
 
 /* --- the commit thread ------------------------------------------------------------------------- */
 
+/*
+ * Makes all durable; by a flush instead, when much has been deleted, so that its space comes
+ * back soon. Without the space for one, that has to wait.
+ */
+static int commit(struct fs *fs)
+{
+	if (fs->bytes_freed >= FREED_BYTES_MAX) {
+		int err = kv_flush(fs->kv);
+
+		if (!kv_err_is(err, -ENOSPC)) {
+			fs->bytes_freed = 0;
+			return err;
+		}
+	}
+	return kv_sync(fs->kv);
+}
+
 /* One error is reported: the engine is read-only from then on, and says so to every writer. */
 static void *commit_main(void *arg)
 {
@@ -156,7 +174,7 @@ static void *commit_main(void *arg)
 		int err;
 
 		kv_mutex_unlock(&fs->reclaim_mu);
-		err = changes == synced || failed ? 0 : kv_sync(fs->kv);
+		err = changes == synced || failed ? 0 : commit(fs);
 		if (!err)
 			synced = changes;
 		else

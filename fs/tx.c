@@ -1,7 +1,5 @@
 #include "fs/tx.h"
 
-#include "fs/orphan.h"
-
 void fs_tx_begin(struct fs_tx *tx, struct fs *fs)
 {
 	tx->fs = fs;
@@ -266,11 +264,9 @@ static int write_batch(struct fs_tx *tx, bool sync)
 	struct fs *fs = tx->fs;
 	int err = kv_write(fs->kv, tx->batch, sync);
 
-	if (!kv_err_is(err, -ENOSPC) || !may_wait(tx) || !fs_reclaim_waiting(fs))
-		return err;
-	if (fs_reclaim_wait(fs))
-		return err;
-	return kv_write(fs->kv, tx->batch, sync);
+	if (kv_err_is(err, -ENOSPC) && may_wait(tx) && fs_space_regain(fs))
+		err = kv_write(fs->kv, tx->batch, sync);
+	return err;
 }
 
 int fs_tx_commit(struct fs_tx *tx, bool sync)
@@ -283,6 +279,8 @@ int fs_tx_commit(struct fs_tx *tx, bool sync)
 		return sync ? kv_sync(tx->fs->kv) : 0;
 	KV_TRY(write_batch(tx, sync));
 	tx->fs->changes++;
+	if (tx->bytes_delta < 0)
+		tx->fs->bytes_freed += (uint64_t)-tx->bytes_delta;
 	for (uint32_t n = 0; n < tx->staged_count; n++)
 		apply_staged(tx, n);
 	return 0;

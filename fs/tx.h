@@ -77,7 +77,7 @@ int fs_tx_bucket(struct fs_tx *tx, fs_ino dir, uint64_t hash, struct fs_tx_bucke
 /*
  * Writes the batch; on success the staged attributes are the committed ones. The ORPHAN key
  * follows from nlink: it is put when that falls to 0 (or begins so), deleted when it rises again
- * or the inode ends. With no space left, waits once for the reclaimer, if that has work.
+ * or the inode ends. With no space left, tries once to regain some (fs_space_regain).
  */
 int fs_tx_commit(struct fs_tx *tx, bool sync) KV_NODISCARD;
 
