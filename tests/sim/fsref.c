@@ -1051,15 +1051,15 @@ static bool is_wanted(const struct op *o, int err)
 	return o->kind == RENAME && o->want == -ENOTDIR && err == -ENOENT;
 }
 
-static void learn_whiteout(struct fsref *r)
+static int learn_whiteout(struct fsref *r)
 {
 	struct fs_attr a;
-	int err = fs_lookup(r->fs, r->op.ino, name_of(r->op.name), &a);
 
-	FAIL_UNLESS(r, !err, "%s", kv_err_text(err));
+	KV_TRY(fs_lookup(r->fs, r->op.ino, name_of(r->op.name), &a));
 	r->op.made->ino = a.ino;
 	same_attr(r, r->op.made, &a);
 	fs_forget(r->fs, a.ino, 1);
+	return 0;
 }
 
 int fsref_change(struct fsref *r, bool broken, bool *out_sync)
@@ -1075,12 +1075,14 @@ int fsref_change(struct fsref *r, bool broken, bool *out_sync)
 	FAIL_UNLESS(r, is_wanted(o, err), "%s, not %s", kv_err_text(err), kv_err_text(o->want));
 	if (err)
 		return 0;
-	if (o->made && o->kind != RENAME)
+	if (o->made && o->kind == RENAME) {
+		err = learn_whiteout(r);
+		FAIL_UNLESS(r, broken || !err, "whiteout: %s", kv_err_text(err));
+	} else if (o->made) {
 		o->made->ino = a.ino;
+	}
 	if (broken)
-		return 0;
-	if (o->made && o->kind == RENAME)
-		learn_whiteout(r);
+		return err;
 	if (o->answer)
 		same_attr(r, o->answer, &a);
 	FAIL_UNLESS(r, bytes == o->want_bytes, "%llu of %llu bytes", (unsigned long long)bytes,

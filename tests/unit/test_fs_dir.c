@@ -150,8 +150,8 @@ UNIT_END
 
 UNIT(colliding_names_are_seen_once)
 {
-	all_are_seen(3, 50, 1000, false);
-	all_are_seen(3, 50, 3, true);
+	all_are_seen(5, 50, 1000, false);
+	all_are_seen(5, 50, 3, true);
 	all_are_seen(1, 16, 1, false);
 }
 UNIT_END

@@ -258,6 +258,7 @@ UNIT(hard_links_are_one_inode)
 	ck_assert_int_eq(fs_link(x.fs, d, ROOT, S("e"), &a), -EPERM);
 	ck_assert_int_eq(fs_link(x.fs, d, d, S("e"), &a), -EPERM);
 	ck_assert_int_eq(fs_link(x.fs, 999, ROOT, S("e"), &a), -ENOENT);
+	ck_assert_int_eq(fs_link(x.fs, f, f, S("e"), &a), -ENOTDIR);
 	ck_ok(fs_unlink(x.fs, ROOT, S("f")));
 	ck_assert_uint_eq(fixture_attr(&x, f).nlink, 1);
 	ck_ok(fs_unlink(x.fs, d, S("g")));
