@@ -125,6 +125,7 @@ int fs_extent_write(struct fs_tx *tx, struct fs_inode *inode, struct fs_attr *at
 
 	if (!bytes)
 		return 0;
+	tx->has_data = true;
 	KV_TRY(iter_of_range(tx->fs, inode->ino, attr, offset, end, &it));
 	for (uint64_t pos = offset; pos < end; pos = part_end) {
 		struct fs_piece p = {
@@ -183,6 +184,7 @@ int fs_extent_copy(struct fs_tx *tx, fs_ino from_ino, uint64_t from_offset, stru
 	uint64_t end, part_end;
 	size_t i = 0, n;
 
+	tx->has_data = true;
 	KV_TRY(copy_source(tx->fs, from_ino, from_offset, to_offset, &bytes, &source));
 	end = to_offset + bytes;
 	KV_TRY(iter_of_range(tx->fs, inode->ino, attr, to_offset, end, &it));

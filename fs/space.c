@@ -3,7 +3,6 @@
 
 #include "fs/fs.h"
 #include "fs/orphan.h"
-#include "kv/env.h"
 
 /* What statfs calls an inode's worth of free space. */
 #define BYTES_PER_INODE 1024
@@ -93,17 +92,10 @@ void fs_stats(struct fs *fs, struct fs_stats *out)
  */
 int fs_statfs(struct fs *fs, struct statvfs *out)
 {
-	struct kv_env *env = fs->options.kv.env ? fs->options.kv.env : kv_env_posix();
 	uint64_t all, bytes_free, inodes = counter(fs, FS_SUPER_INODES);
-	struct kv_env_dir *dir;
 	struct kv_stats ks;
-	int err;
 
-	KV_TRY(env->ops->dir_open(env, fs->path, false, &dir));
-	err = env->ops->space(dir, &all, &bytes_free);
-	env->ops->dir_close(dir);
-	if (err)
-		return err;
+	KV_TRY(kv_space(fs->kv, &all, &bytes_free));
 	kv_stats(fs->kv, &ks);
 	memset(out, 0, sizeof(*out));
 	out->f_bsize = out->f_frsize = FS_BLOCK_BYTES;

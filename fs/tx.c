@@ -7,6 +7,7 @@ void fs_tx_begin(struct fs_tx *tx, struct fs *fs)
 	tx->error = tx->batch ? 0 : -ENOMEM;
 	tx->bytes_delta = tx->inodes_delta = 0;
 	tx->staged_count = tx->bucket_count = 0;
+	tx->has_data = false;
 }
 
 void fs_tx_done(struct fs_tx *tx)
@@ -242,6 +243,9 @@ static int put_all(struct fs_tx *tx)
 		put_bucket(tx, &tx->buckets[n]);
 	for (uint32_t n = 0; n < tx->staged_count; n++)
 		KV_TRY(put_staged(tx, n));
+	/* On a full disk, what makes nothing larger works: removing, above all. */
+	if (!tx->error && !tx->has_data && tx->bytes_delta <= 0 && tx->inodes_delta <= 0)
+		kv_batch_use_reserve(tx->batch);
 	put_counter(tx, FS_SUPER_BYTES_USED, tx->bytes_delta);
 	put_counter(tx, FS_SUPER_INODES, tx->inodes_delta);
 	return tx->error;

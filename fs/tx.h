@@ -25,6 +25,7 @@ struct fs_tx {
 	struct kv_batch *batch;
 	int error;
 	int64_t bytes_delta, inodes_delta; /* of the counters; the commit adds what follows from `staged` */
+	bool has_data;			/* bytes of a file are written */
 	struct {
 		struct fs_inode *inode;
 		struct fs_attr attr;

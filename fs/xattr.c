@@ -247,6 +247,7 @@ static int set_locked(struct fs *fs, struct fs_inode *inode, struct kv_slice nam
 		return -EPERM;
 	KV_TRY(xattr_exists(fs, &attr, name, needs, &there));
 	KV_TRY(set_check(fs, &attr, name, there, flags));
+	tx.has_data = true;
 	fs_tx_put_ref(&tx, &key, value);
 	attr.flags |= needs;
 	attr.ctime = fs_now(fs);

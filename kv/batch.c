@@ -26,10 +26,16 @@ void kv_batch_free(struct kv_batch *b)
 void kv_batch_reset(struct kv_batch *b)
 {
 	b->error = 0;
+	b->use_reserve = false;
 	b->user_bytes = 0;
 	b->count = 0;
 	kv_arena_reset(&b->arena);
 	kv_buf_reset(&b->encoded);
+}
+
+void kv_batch_use_reserve(struct kv_batch *b)
+{
+	b->use_reserve = true;
 }
 
 /* One that failed is not empty: whoever skips empty batches would not learn of it. */

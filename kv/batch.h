@@ -43,6 +43,7 @@ struct kv_batch_op {
 
 struct kv_batch {
 	int error;			/* first failure while building */
+	bool use_reserve;
 	uint64_t user_bytes;		/* keys and values, borrowed ones and parts too */
 	struct kv_batch_op *ops;
 	uint32_t count, count_max;

@@ -102,6 +102,8 @@ struct kv_db {
 	struct kv_live_segment *segment;	/* bulk values go here; NULL before the first */
 	kv_seqno seqno_last;		/* assigned */
 	struct kv_counter_cache *counter_cache; /* values of keys that kv_batch_add() changes */
+	uint64_t space_unlooked;	/* bytes written since the disk was looked at (space.c) */
+	bool space_low;
 	uint64_t marked_bytes;		/* the journal is no longer than this: its end is promised */
 
 	struct kv_mutex queue_mu;	/* writers waiting for their turn: struct kv_writer */
@@ -204,6 +206,9 @@ int kv_snapshot_seqnos(struct kv_db *db, kv_seqno **out, size_t *out_count) KV_N
 
 /* --- live.c: journals and segments that are being written --------------------------------- */
 
+/* By which steps a file that will have about so many bytes takes its space. */
+uint64_t kv_allocate_bytes(uint64_t file_bytes);
+
 /*
  * Makes a segment, durable and registered in the manifest, and puts it on
  * db->segments. One reference is the caller's, who alone appends to it.
@@ -290,6 +295,11 @@ void kv_obsolete_add(void *arg, enum kv_file_kind kind, kv_fileno number);
 bool kv_obsolete_delete(struct kv_db *db);
 /* A number for a new file. */
 kv_fileno kv_fileno_take(struct kv_db *db);
+
+/* --- space.c: what is kept back of the disk ------------------------------------------ */
+
+/* Would the bytes take what is kept back? Belongs to the commit. */
+bool kv_space_is_low(struct kv_db *db, uint64_t bytes);
 
 /* --- worker.c ------------------------------------------------------------------------------- */
 

@@ -128,6 +128,12 @@ void kv_batch_put_part(struct kv_batch *b, struct kv_slice key, struct kv_slice 
 void kv_batch_add(struct kv_batch *b, struct kv_slice key, int64_t delta);
 
 /*
+ * Some of the disk is kept back, so that there is always room to delete: batches fail
+ * with KV_E_no_space before it is taken, but for those that say that they free more than they take.
+ */
+void kv_batch_use_reserve(struct kv_batch *b);
+
+/*
  * Carries the batch out: it is visible to readers, and in the journal's file (a
  * kill of the process does not lose it), on return. With sync it also is durable, and
  * with it all batches before. The batch can be reset and used again, or written again.
@@ -195,6 +201,8 @@ int kv_iter_value(struct kv_iter *it, struct kv_slice *out_value) KV_NODISCARD;
 int kv_flush(struct kv_db *db) KV_NODISCARD;
 /* Compacts all that lies in [begin, end]; data NULL: from the first, to the last key. */
 int kv_compact(struct kv_db *db, struct kv_slice begin, struct kv_slice end) KV_NODISCARD;
+/* Bytes of the disk: all, and those that batches may still take (what is kept back is not among them). */
+int kv_space(struct kv_db *db, uint64_t *out_bytes_all, uint64_t *out_bytes_free) KV_NODISCARD;
 /* Returns when background work has nothing left to do, or with its error. */
 int kv_wait_idle(struct kv_db *db) KV_NODISCARD;
 

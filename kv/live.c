@@ -13,7 +13,7 @@
 #define ALLOCATE_BYTES_MIN (64 * KV_KIB)
 #define ALLOCATE_BYTES_MAX (4 * KV_MIB)
 
-static uint64_t allocate_bytes(uint64_t file_bytes)
+uint64_t kv_allocate_bytes(uint64_t file_bytes)
 {
 	return KV_MAX(KV_MIN(file_bytes / 4, ALLOCATE_BYTES_MAX), ALLOCATE_BYTES_MIN);
 }
@@ -49,7 +49,7 @@ int kv_live_segment_new(struct kv_db *db, struct kv_live_segment **out)
 	kv_list_init(&s->link);
 	atomic_init(&s->refs, 2);
 	s->number = kv_fileno_take(db);
-	err = kv_segment_create(&db->store, s->number, allocate_bytes(db->options.segment_bytes),
+	err = kv_segment_create(&db->store, s->number, kv_allocate_bytes(db->options.segment_bytes),
 				&s->writer);
 	if (err) {
 		free(s);
@@ -150,7 +150,7 @@ int kv_live_journal_new(struct kv_db *db, struct kv_live_journal **out)
 	atomic_init(&j->refs, 1);
 	j->number = kv_fileno_take(db);
 	err = kv_journal_create(&db->store, KV_FILE_JOURNAL, j->number,
-				allocate_bytes(db->options.memtable_bytes), &j->journal);
+				kv_allocate_bytes(db->options.memtable_bytes), &j->journal);
 	if (err) {
 		free(j);
 		return kv_err_passes(err) ? kv_err_space(err) : kv_poison(db, err);

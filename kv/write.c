@@ -701,9 +701,22 @@ static int carry_out(struct kv_db *db, const struct group *g)
 	return 0;
 }
 
-/* Drops from the group the batches whose counters can't be had; they get an error of their own. */
+static uint64_t group_bytes(const struct group *g)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < g->count; i++)
+		bytes += g->writers[i]->batch->encoded.bytes + g->writers[i]->bulk_bytes;
+	return bytes;
+}
+
+/*
+ * Drops from the group the batches that there is no space for, and those whose counters
+ * can't be had; they get an error of their own.
+ */
 static void sum_up(struct kv_db *db, struct group *g)
 {
+	bool low = kv_space_is_low(db, group_bytes(g));
 	size_t kept = 0;
 
 	if (db->counter_cache && db->counter_cache->count > COUNTERS_KEPT_MAX)
@@ -711,7 +724,8 @@ static void sum_up(struct kv_db *db, struct group *g)
 	for (size_t i = 0; i < g->count; i++) {
 		struct kv_writer *w = g->writers[i];
 
-		w->result = counters_load(db, w);
+		w->result = low && !w->batch->use_reserve ? KV_E_no_space :
+							    counters_load(db, w);
 		if (w->result)
 			continue;
 		g->writers[kept++] = w;
