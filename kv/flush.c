@@ -541,6 +541,18 @@ static int switch_if_any(struct kv_db *db, uint64_t *out_count)
 	return err;
 }
 
+/* The segment of the writers ends, too: until it is sealed, nothing in it can be given back. */
+static void end_segment(struct kv_db *db)
+{
+	kv_mutex_lock(&db->commit_mu);
+	if (db->segment &&
+	    kv_segment_bytes(db->segment->writer) > sizeof(struct kv_file_header)) {
+		kv_live_segment_finish(db, db->segment);
+		db->segment = NULL;
+	}
+	kv_mutex_unlock(&db->commit_mu);
+}
+
 int kv_flush(struct kv_db *db)
 {
 	uint64_t count;
@@ -549,6 +561,7 @@ int kv_flush(struct kv_db *db)
 		return KV_E_read_only;
 	if (atomic_load_explicit(&db->poisoned, memory_order_acquire))
 		return KV_E_poisoned;
+	end_segment(db);
 	KV_TRY(switch_if_any(db, &count));
 	KV_TRY(wait_flushed(db, count));
 	if (db->options.inline_work)
