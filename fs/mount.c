@@ -314,6 +314,8 @@ static int open_store(struct daemon *d)
 		if (waited++ == LOCK_TRIES || fs_store_wait(d->store, LOCK_WAIT_S))
 			return kv_fail(&msg, err, "%s is in use by another process", d->store);
 	}
+	if (kv_err_errno(err) == EROFS)
+		return kv_fail(&msg, err, "%s is on a read-only disk; mount it with -o ro", d->store);
 	return err;
 }
 
