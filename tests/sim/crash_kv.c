@@ -86,6 +86,12 @@ static void print_message(void *arg, enum kv_msg_level level, const char *text)
 	fprintf(stderr, "%s\n", text);
 }
 
+/* Sizes differ from round to round, so that segments are smaller than memtables, or larger, and so on. */
+static uint64_t roll(unsigned which, uint64_t least)
+{
+	return least << (running->seed >> which & 1);
+}
+
 static struct kv_options options(struct kv_env *env)
 {
 	return (struct kv_options){
@@ -94,11 +100,11 @@ static struct kv_options options(struct kv_env *env)
 		.create = true,
 		.inline_work = true,
 		.cache_bytes = 64 * KV_KIB,
-		.memtable_bytes = 12 * KV_KIB,
-		.bulk_bytes_per_memtable = 64 * KV_KIB,
-		.segment_bytes = 32 * KV_KIB,
+		.memtable_bytes = roll(0, 8 * KV_KIB),
+		.bulk_bytes_per_memtable = roll(1, 32 * KV_KIB),
+		.segment_bytes = roll(2, 16 * KV_KIB),
 		.table_bytes = 4 * KV_KIB,
-		.level_base_bytes = 16 * KV_KIB,
+		.level_base_bytes = roll(3, 16 * KV_KIB),
 		.block_bytes = 512,
 		.medium_bytes = 128,
 		.bulk_bytes = 1024,

@@ -379,6 +379,28 @@ static struct kv_options round_options(bool tiny, bool inline_work)
 	return o;
 }
 
+/* One of three sizes, each four times the one before. */
+static uint64_t roll(struct model *m, uint64_t least)
+{
+	return least << 2 * ref_below(&m->random, 3);
+}
+
+/* Other limits for the same store: what was made under others has to be lived with. */
+static void roll_options(struct model *m, struct kv_options *o, bool tiny)
+{
+	o->no_compression = ref_chance(&m->random, 30);
+	if (!tiny)
+		return;
+	o->memtable_bytes = roll(m, 16 * KV_KIB);
+	o->table_bytes = roll(m, 8 * KV_KIB);
+	o->segment_bytes = roll(m, 16 * KV_KIB);
+	o->bulk_bytes_per_memtable = roll(m, 64 * KV_KIB);
+	o->level_base_bytes = roll(m, 32 * KV_KIB);
+	o->block_bytes = (uint32_t)roll(m, 256);
+	o->medium_bytes = (uint32_t)roll(m, 64);
+	o->bulk_bytes = (uint32_t)roll(m, 1024);
+}
+
 static void model_init(struct model *m, struct kv_db *db, char prefix, bool tiny)
 {
 	*m = (struct model){
@@ -432,11 +454,11 @@ static void finish(struct model *m)
 	check_all(m, NULL, &m->now);
 }
 
-static void reopen(struct model *m, const char *path, struct kv_options *o)
+static void reopen(struct model *m, const char *path, struct kv_options *o, bool tiny)
 {
 	let_go(m);
 	CHECK_OK(kv_close(m->db));
-	o->no_compression = ref_chance(&m->random, 30);
+	roll_options(m, o, tiny);
 	CHECK_OK(kv_open(path, o, &m->db));
 	check_all(m, NULL, &m->now);
 }
@@ -454,8 +476,8 @@ static void round_single(bool tiny, bool inline_work, uint64_t steps)
 	m.alone = true;
 	for (uint64_t i = 0; i < steps; i++) {
 		step(&m);
-		if (ref_below(&m.random, 1000) == 0)
-			reopen(&m, path, &o);
+		if (ref_below(&m.random, 500) == 0)
+			reopen(&m, path, &o, tiny);
 	}
 	finish(&m);
 	CHECK_OK(kv_close(m.db));

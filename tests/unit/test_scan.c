@@ -1,57 +1,27 @@
-#include <stdio.h>
+#include "tests/unit/db_fixture.h"
 
-#include "kv/kv.h"
-#include "tests/sim/env_sim.h"
-#include "tests/unit/unit.h"
-
-/* A store on a disk in memory. Nothing goes to tables unless a test says so. */
-struct fixture {
-	struct kv_env *env;
-	struct kv_options options;
-	struct kv_db *db;
-};
-
-static void setup(struct fixture *f)
+static void setup(struct dbfix *f)
 {
-	*f = (struct fixture){ .env = kv_env_sim_new(1) };
-	f->options = (struct kv_options){ .env = f->env, .create = true, .inline_work = true };
-	ck_ok(kv_open("s", &f->options, &f->db));
+	dbfix_init(f, 1);
+	dbfix_open(f);
 }
 
-static void teardown(struct fixture *f)
+static void put(struct dbfix *f, const char *key, const char *value)
 {
-	ck_ok(kv_close(f->db));
-	kv_env_sim_free(f->env);
+	ck_ok(dbfix_put(f, key, value, false));
 }
 
-static void put(struct fixture *f, const char *key, const char *value)
+static void delete(struct dbfix *f, const char *key)
 {
-	struct kv_batch *b = kv_batch_new();
-
-	kv_batch_put(b, kv_slice_str(key), kv_slice_str(value), KV_HINT_NONE);
-	ck_ok(kv_write(f->db, b, false));
-	kv_batch_free(b);
+	ck_ok(dbfix_delete(f, key));
 }
 
-static void delete(struct fixture *f, const char *key)
+static void delete_range(struct dbfix *f, const char *begin, const char *end)
 {
-	struct kv_batch *b = kv_batch_new();
-
-	kv_batch_delete(b, kv_slice_str(key));
-	ck_ok(kv_write(f->db, b, false));
-	kv_batch_free(b);
+	ck_ok(dbfix_delete_range(f, begin, end));
 }
 
-static void delete_range(struct fixture *f, const char *begin, const char *end)
-{
-	struct kv_batch *b = kv_batch_new();
-
-	kv_batch_delete_range(b, kv_slice_str(begin), kv_slice_str(end));
-	ck_ok(kv_write(f->db, b, false));
-	kv_batch_free(b);
-}
-
-static struct kv_iter *iter(struct fixture *f, const struct kv_snapshot *snap, const char *lower,
+static struct kv_iter *iter(struct dbfix *f, const struct kv_snapshot *snap, const char *lower,
 			    const char *upper)
 {
 	struct kv_iter_options o = { .snap = snap };
@@ -84,7 +54,7 @@ static const char *at(struct kv_iter *it)
 }
 
 /* All of it forward, then backward, which must be the same. */
-static void expect_all(struct fixture *f, const struct kv_snapshot *snap, const char *lower,
+static void expect_all(struct dbfix *f, const struct kv_snapshot *snap, const char *lower,
 		       const char *upper, const char *want)
 {
 	struct kv_iter *it = iter(f, snap, lower, upper);
@@ -113,7 +83,7 @@ static void expect_all(struct fixture *f, const struct kv_snapshot *snap, const 
 
 UNIT(an_empty_store_has_nothing_to_show)
 {
-	struct fixture f;
+	struct dbfix f;
 	struct kv_iter *it;
 
 	setup(&f);
@@ -130,13 +100,13 @@ UNIT(an_empty_store_has_nothing_to_show)
 	ck_ok(kv_iter_new(f.db, NULL, &it));
 	kv_iter_free(it);
 	kv_iter_free(NULL);
-	teardown(&f);
+	dbfix_done(&f);
 }
 UNIT_END
 
 UNIT(the_newest_version_is_shown_unless_deleted)
 {
-	struct fixture f;
+	struct dbfix f;
 
 	setup(&f);
 	put(&f, "a", "1");
@@ -155,13 +125,13 @@ UNIT(the_newest_version_is_shown_unless_deleted)
 	expect_all(&f, NULL, NULL, NULL, "a=3 c=3 d=2 ");
 	ck_ok(kv_compact(f.db, kv_slice(NULL, 0), kv_slice(NULL, 0)));
 	expect_all(&f, NULL, NULL, NULL, "a=3 c=3 d=2 ");
-	teardown(&f);
+	dbfix_done(&f);
 }
 UNIT_END
 
 UNIT(bounds_hide_what_lies_outside)
 {
-	struct fixture f;
+	struct dbfix f;
 	struct kv_iter *it;
 
 	setup(&f);
@@ -193,13 +163,13 @@ UNIT(bounds_hide_what_lies_outside)
 	kv_iter_seek_prev(it, kv_slice_str("a"));
 	ck_assert_str_eq(at(it), "-");
 	kv_iter_free(it);
-	teardown(&f);
+	dbfix_done(&f);
 }
 UNIT_END
 
 UNIT(seek_goes_to_the_next_and_seek_prev_to_the_one_before)
 {
-	struct fixture f;
+	struct dbfix f;
 	struct kv_iter *it;
 
 	setup(&f);
@@ -231,13 +201,13 @@ UNIT(seek_goes_to_the_next_and_seek_prev_to_the_one_before)
 	kv_iter_seek(it, kv_iter_key(it));
 	ck_assert_str_eq(at(it), "h=1");
 	kv_iter_free(it);
-	teardown(&f);
+	dbfix_done(&f);
 }
 UNIT_END
 
 UNIT(turning_round_shows_each_key_once)
 {
-	struct fixture f;
+	struct dbfix f;
 	struct kv_iter *it;
 
 	setup(&f);
@@ -269,14 +239,14 @@ UNIT(turning_round_shows_each_key_once)
 	kv_iter_next(it);
 	ck_assert_str_eq(at(it), "-");
 	kv_iter_free(it);
-	teardown(&f);
+	dbfix_done(&f);
 }
 UNIT_END
 
 UNIT(an_iterator_sees_the_state_at_which_it_was_made)
 {
 	struct kv_snapshot *snap;
-	struct fixture f;
+	struct dbfix f;
 	struct kv_iter *it;
 
 	setup(&f);
@@ -306,13 +276,13 @@ UNIT(an_iterator_sees_the_state_at_which_it_was_made)
 	/* What only the snapshot kept goes when it is compacted again. */
 	ck_ok(kv_compact(f.db, kv_slice(NULL, 0), kv_slice(NULL, 0)));
 	expect_all(&f, NULL, NULL, NULL, "a=2 aa=2 c=2 ");
-	teardown(&f);
+	dbfix_done(&f);
 }
 UNIT_END
 
 UNIT(a_deleted_range_is_passed_over)
 {
-	struct fixture f;
+	struct dbfix f;
 	struct kv_iter *it;
 	char key[16];
 
@@ -346,7 +316,7 @@ UNIT(a_deleted_range_is_passed_over)
 		it = iter(&f, NULL, NULL, NULL);
 	}
 	kv_iter_free(it);
-	teardown(&f);
+	dbfix_done(&f);
 }
 UNIT_END
 
@@ -355,7 +325,7 @@ UNIT(values_are_fetched_when_asked_for)
 	static char large[100000];
 	struct kv_batch *b = kv_batch_new();
 	struct kv_slice value, again;
-	struct fixture f;
+	struct dbfix f;
 	struct kv_iter *it;
 
 	setup(&f);
@@ -392,7 +362,7 @@ UNIT(values_are_fetched_when_asked_for)
 	ck_ok(kv_iter_value(it, &value));
 	ck_assert(kv_slice_eq(value, kv_slice(large, 5000)));
 	kv_iter_free(it);
-	teardown(&f);
+	dbfix_done(&f);
 }
 UNIT_END
 
@@ -401,15 +371,14 @@ UNIT(an_error_is_told_and_forgotten_by_a_seek)
 {
 	const struct kv_sim_fault fault = { .ops = KV_SIM_READ, .suffix = ".sst", .err = -EIO,
 					    .forever = true };
-	struct fixture f;
+	struct dbfix f;
 	struct kv_iter *it;
 
 	setup(&f);
 	put(&f, "a", "1");
 	put(&f, "b", "1");
 	ck_ok(kv_flush(f.db));
-	ck_ok(kv_close(f.db));
-	ck_ok(kv_open("s", &f.options, &f.db));
+	dbfix_reopen(&f);
 	kv_iter_free(iter(&f, NULL, NULL, NULL));	/* the table is open; its blocks aren't read */
 	it = iter(&f, NULL, NULL, NULL);
 	kv_env_sim_fail(f.env, &fault);
@@ -423,7 +392,7 @@ UNIT(an_error_is_told_and_forgotten_by_a_seek)
 	kv_iter_seek_first(it);
 	ck_assert_str_eq(at(it), "a=1");
 	kv_iter_free(it);
-	teardown(&f);
+	dbfix_done(&f);
 }
 UNIT_END
 
