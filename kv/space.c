@@ -14,12 +14,15 @@ static uint64_t look_bytes(const struct kv_db *db)
 	return db->options.memtable_bytes / 8;
 }
 
-/* Files take their space in steps: a journal, the segment of the writers and the one of flushes. */
+/*
+ * Files take their space in steps: a journal, the segment of the writers and the one of flushes;
+ * a segment that grows, by a MiB.
+ */
 static uint64_t reserve_bytes(const struct kv_db *db)
 {
 	return KV_IMM_MAX * db->options.memtable_bytes + look_bytes(db) +
 	       kv_allocate_bytes(db->options.memtable_bytes) +
-	       2 * kv_allocate_bytes(db->options.segment_bytes);
+	       2 * KV_MAX(kv_allocate_bytes(db->options.segment_bytes), KV_MIB);
 }
 
 int kv_space(struct kv_db *db, uint64_t *out_bytes_all, uint64_t *out_bytes_free)

@@ -575,7 +575,10 @@ static bool was_being_made(struct verify *v, const char *name, kv_fileno number)
 	err = ops->pread(file, bytes, sizeof(bytes), 0, &got);
 	ops->close(file);
 	memcpy(&h, bytes, sizeof(h));
-	return !err && kv_file_header_check(&h, KV_FILE_JOURNAL, number, v->store.store_id) &&
+	/* The last bytes of a header are zeros: one that is too short may seem good. */
+	return !err &&
+	       (got < sizeof(h) ||
+		kv_file_header_check(&h, KV_FILE_JOURNAL, number, v->store.store_id)) &&
 	       !memcmp(bytes + sizeof(h), zeros, sizeof(zeros));
 }
 
@@ -685,6 +688,9 @@ static bool follows(struct verify *v, const struct needed_journal *before,
 	struct kv_filename name = kv_filename(KV_FILE_JOURNAL, j->number);
 	kv_seqno expected = before ? before->seqno_last : v->state.seqno;
 
+	/* From an opening that was cut off: nothing was written to it, and nothing follows. */
+	if (before && j->has_begin && !j->previous_no)
+		return false;
 	if (before && j->has_begin && !knows_before(v, before, j))
 		return true;
 	if (!j->has_begin || (before && before->end < j->previous_bytes)) {

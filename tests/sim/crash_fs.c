@@ -189,7 +189,7 @@ static void look(struct run *r, struct kv_env *image)
 	struct fs *fs;
 
 	r->images++;
-	if (check && getenv("FSCK_BEFORE"))
+	if (check)
 		fsck(image);
 	CHECK_OK(open_fs(image, NULL, &fs));
 	check_tree(r, fs);

@@ -1180,7 +1180,8 @@ static int truncate_locked(struct file_handle *f, uint64_t bytes)
 		return -EBADF;
 	if (bytes > FILE_BYTES_MAX)
 		return -EFBIG;
-	if (bytes < f->inode->bytes)
+	/* To the same length, too: what was allocated behind the end goes. */
+	if (bytes <= f->inode->bytes)
 		inode_cut(f->sim, f->inode, bytes);
 	f->inode->bytes = bytes;
 	return 0;
