@@ -173,12 +173,28 @@ int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value, s
 	return err;
 }
 
+#define GET_AGAIN 1	/* no error is positive */
+
+/*
+ * A read state keeps the files of the segments that its version names. Its memtable goes on, and
+ * may get a pointer into a younger segment, which nothing keeps for this reader: if it were
+ * held up for long enough, the file could be gone. A younger read state names the segment.
+ */
+static bool is_kept(const struct kv_readstate *rs, const struct kv_found *found)
+{
+	struct kv_vptr p;
+
+	return found->kind != KV_KIND_PUT_PTR || kv_vptr_decode(found->value, &p) ||
+	       kv_version_segment(rs->version, p.segment_no);
+}
+
 /*
  * Looks the key up. With out, fetches the value: behind what out holds, so that
- * this stays when something fails, and then moves it to the front.
+ * this stays when something fails, and then moves it to the front. GET_AGAIN, only
+ * with may_retry: a younger read state is needed.
  */
 static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapshot *snap,
-	       struct kv_slice key, struct kv_buf *out)
+	       struct kv_slice key, struct kv_buf *out, bool may_retry)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf store = KV_BUF_INIT;
 	struct kv_found found;
@@ -193,6 +209,8 @@ static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapsh
 		return KV_E_not_found;
 	if (!out)
 		return 0;
+	if (may_retry && !is_kept(rs, &found))
+		return GET_AGAIN;
 	bytes_before = out->bytes;
 	err = kv_value_fetch(db, found.kind, found.value, out);
 	if (err) {
@@ -209,9 +227,16 @@ static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapsh
 int kv_get(struct kv_db *db, const struct kv_snapshot *snap, struct kv_slice key,
 	   struct kv_buf *out)
 {
-	struct kv_readstate *rs = kv_readstate_ref(db);
-	int err = get(db, rs, snap, key, out);
+	struct kv_readstate *rs = kv_readstate_ref(db), *now;
+	int err = get(db, rs, snap, key, out, true);
 
+	while (err == GET_AGAIN) {
+		now = kv_readstate_ref(db);
+		/* The same one again: the pointer is damaged, and fetching it says so. */
+		err = get(db, now, snap, key, out, now != rs);
+		kv_readstate_unref(rs);
+		rs = now;
+	}
 	kv_readstate_unref(rs);
 	kv_count(&db->counters.gets, 1);
 	return err;
