@@ -30,7 +30,10 @@ static int check_times(const struct fs_attr *in, uint32_t set)
 	return 0;
 }
 
-/* Holes read as zeros, so growing only needs the number. */
+/*
+ * Holes read as zeros, so growing only needs the number. The same size is a change, too: who
+ * empties an empty file wants its time, and the kernel leaves that to us.
+ */
 static int set_size(struct fs_tx *tx, struct fs_inode *i, struct fs_attr *a, uint64_t size,
 		    struct timespec now)
 {
@@ -38,8 +41,6 @@ static int set_size(struct fs_tx *tx, struct fs_inode *i, struct fs_attr *a, uin
 		return S_ISDIR(a->mode) ? -EISDIR : -EINVAL;
 	if (size > FS_FILE_BYTES_MAX)
 		return -EFBIG;
-	if (size == a->size)
-		return 0;
 	if (size < a->size)
 		KV_TRY(fs_extent_punch(tx, i, a, size, UINT64_MAX));
 	a->size = size;

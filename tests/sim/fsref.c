@@ -774,7 +774,7 @@ static void draw_setattr(struct fsref *r, struct op *o)
 	o->answer = n;
 	if (!o->flags)
 		return;
-	if (o->flags & FS_SET_SIZE && size != n->data.bytes) {
+	if (o->flags & FS_SET_SIZE) {
 		resize(n, size);
 		n->mtime = r->now_s;
 	}

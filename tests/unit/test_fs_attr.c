@@ -146,6 +146,9 @@ UNIT(a_new_size_cuts_or_grows)
 	ck_assert_uint_eq(a.size, 3);
 	ck_assert_uint_eq(a.bytes, 3);
 	ck_assert_int_gt(a.mtime.tv_sec, before.mtime.tv_sec);
+	before = a;
+	a = set(&x, f, (struct fs_attr){ .size = 3 }, FS_SET_SIZE, NULL);
+	ck_assert_int_gt(a.mtime.tv_sec, before.mtime.tv_sec);
 	a = set(&x, f, (struct fs_attr){ .size = 8 }, FS_SET_SIZE, NULL);
 	ck_assert_uint_eq(a.bytes, 3);
 	ck_ok(fs_read(x.fs, f, got, 8, 0, &bytes));
