@@ -85,13 +85,23 @@ void fs_fuse_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, o
 	fs_reply_err(req, fs_fallocate(fs_of(req), ino, mode, (uint64_t)offset, (uint64_t)bytes));
 }
 
+/*
+ * The kernel asks without writing out what it has cached: what we would call a hole may be
+ * data that has not come yet, and whoever copies the file would lose it. "No such operation"
+ * makes the kernel answer for itself, from then on: all data up to the size.
+ */
 void fs_fuse_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
 		   struct fuse_file_info *fi)
 {
 	uint64_t at;
-	int err = offset < 0 ? -ENXIO : fs_lseek(fs_of(req), ino, (uint64_t)offset, whence, &at);
+	int err;
 
 	(void)fi;
+	if (fs_front(req)->writeback) {
+		fs_reply_err(req, -ENOSYS);
+		return;
+	}
+	err = offset < 0 ? -ENXIO : fs_lseek(fs_of(req), ino, (uint64_t)offset, whence, &at);
 	if (err)
 		fs_reply_err(req, err);
 	else

@@ -35,6 +35,12 @@ truncate -s 5G "$mnt/large"
 [ "$(tail -c 1 "$mnt/large" | od -An -tu1 | tr -d ' ')" = 0 ]
 [ "$(stat -c %b "$mnt/large")" = 0 ]
 
+say "no hole where the kernel still holds data"
+perl -e 'open(my $f, "+>", $ARGV[0]) or die; truncate($f, 1 << 20) or die; sysseek($f, 500000, 0);
+	syswrite($f, "x" x 5000) == 5000 or die; my $at = sysseek($f, 0, 3);
+	defined $at && $at <= 500000 or die "SEEK_DATA passed over data: " . ($at // $!) . "\n"' "$mnt/dirty"
+rm "$mnt/dirty"
+
 say "everything removed: the space is given back"
 rm -rf "$mnt/copy" "$mnt/large"
 [ "$(ls -A "$mnt" | wc -l)" = 0 ]
