@@ -195,7 +195,7 @@ int fs_extent_copy(struct fs_tx *tx, fs_ino from_ino, uint64_t from_offset, stru
 		for (n = 0; i + n < source.count && source.at[i + n].offset < part_end;)
 			n++;
 		KV_TRY(fs_window_load(tx->fs, &w, it, fs_window_floor(pos)));
-		KV_TRY(fs_window_replace(&w, pos, part_end, source.at + i, n));
+		KV_TRY(fs_window_replace(&w, pos, part_end, n ? source.at + i : NULL, n));
 		KV_TRY(fs_window_stage(tx, &w, attr));
 	}
 	*out_bytes = bytes;
