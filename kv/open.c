@@ -341,6 +341,8 @@ static int settle_segment(struct kv_db *db, struct kv_env_file *file, kv_fileno 
 	bool zeros;
 
 	KV_TRY(env->ops->size(file, &size));
+	/* The zeros that pad the last record may not have arrived with it; they belong to it. */
+	size = (size + KV_RECORD_ALIGN - 1) / KV_RECORD_ALIGN * KV_RECORD_ALIGN;
 	KV_TRY(kv_vlog_scan(&db->store, file, number, ignore_entry, NULL, &end));
 	if (end < size) {
 		KV_TRY(is_zero_from(env, file, end, &zeros));

@@ -1,5 +1,6 @@
 #include "kv/checksum.h"
 #include "kv/db.h"
+#include "kv/verify.h"
 #include "tests/unit/db_fixture.h"
 
 /* --- creating and opening ------------------------------------------------------------------- */
@@ -674,6 +675,44 @@ UNIT(values_are_verified_behind_the_promise_only)
 }
 UNIT_END
 
+static void no_problem(void *arg, const char *file, const char *text)
+{
+	(void)arg;
+	ck_abort_msg("%s: %s", file ? file : "-", text);
+}
+
+/* A value arrived whole, the zeros that pad its record didn't: the segment is as long as the record is. */
+UNIT(the_padding_of_the_last_value_may_be_missing)
+{
+	struct kv_verify_options vo = { .problem = no_problem };
+	static uint8_t value[4097];
+	struct kv_env_file *file;
+	struct kv_env_dir *dir;
+	struct find_file s;
+	uint64_t problems;
+	struct dbfix f;
+
+	dbfix_init(&f, 1);
+	dbfix_fill(value, sizeof(value), 1);
+	dbfix_open(&f);
+	ck_ok(dbfix_put_bytes(&f, "b", value, sizeof(value), false));
+	s = last_file(&f, ".vlog");
+	dbfix_crash(&f, KV_SIM_KEEP_ALL, 1);
+	ck_ok(f.env->ops->dir_open(f.env, "store", false, &dir));
+	ck_ok(f.env->ops->open(dir, s.name, KV_ENV_WRITE, &file));
+	ck_ok(f.env->ops->truncate(file, sizeof(struct kv_file_header) +
+				   sizeof(struct kv_vlog_record) + 1 + sizeof(value)));
+	f.env->ops->close(file);
+	f.env->ops->dir_close(dir);
+	dbfix_open(&f);
+	dbfix_expect_bytes(&f, NULL, "b", value, sizeof(value));
+	dbfix_close(&f);
+	vo.env = f.env;
+	ck_ok(kv_verify("store", &vo, &problems));
+	dbfix_done(&f);
+}
+UNIT_END
+
 UNIT(missing_files_are_named)
 {
 	static const char *const suffixes[] = { ".journal", ".vlog", ".sst", ".manifest" };
@@ -833,6 +872,7 @@ UNIT_MAIN("db", creation_is_asked_for, a_directory_of_something_else_is_left_alo
 	  a_crash_anywhere_leaves_a_prefix, recovery_may_be_cut_off_anywhere,
 	  opening_again_and_again_leaves_no_files_behind, reading_only_writes_nothing,
 	  damage_before_a_promise_is_an_error, damage_to_what_was_never_promised_is_a_torn_tail,
-	  values_are_verified_behind_the_promise_only, missing_files_are_named,
+	  values_are_verified_behind_the_promise_only,
+	  the_padding_of_the_last_value_may_be_missing, missing_files_are_named,
 	  a_failed_sync_is_final, every_failure_of_the_disk_is_survived,
 	  a_full_disk_harms_nothing_and_works_again)
