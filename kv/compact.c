@@ -448,7 +448,7 @@ static int output_add_rangedels(struct job *j, struct kv_slice end)
 	return err;
 }
 
-/* Finishes the current output; the next one begins at the user key `end` (data NULL: there is none). */
+/* Finishes the current output; the next one begins at the user key `end` (data NULL: none does). */
 static int output_finish(struct job *j, struct kv_slice end)
 {
 	KV_AUTO(kv_sst_meta_done) struct kv_sst_meta meta = { 0 };
@@ -630,7 +630,7 @@ static int job_finish(struct job *j)
 	return j->edit.add_count ? j->db->store.env->ops->dir_sync(j->db->store.dir) : 0;
 }
 
-/* The next compaction of the level begins behind this one. Only a hint: if memory is short, in front. */
+/* The next compaction of the level begins behind this one; or in front, if memory is short. */
 static void advance_pointer(struct job *j)
 {
 	struct kv_span s = kv_table_span(j->pick.tables[j->pick.upper_count - 1]);

@@ -359,7 +359,7 @@ static int pick_cheapest(const struct kv_version *v, const struct kv_pick_option
 /*
  * A table full of tombstones slows readers down and keeps what it hides on the disk:
  * it goes down until nothing is left for it to hide. When nothing below it is, and no
- * snapshot needs them, it is written anew without them; both end, so this can't go round in circles.
+ * snapshot needs them, it is written anew without them. Both come to an end.
  */
 static int pick_tombstones(const struct kv_version *v, const struct kv_pick_options *o,
 			   struct kv_pick *out)

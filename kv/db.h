@@ -150,7 +150,6 @@ struct kv_db {
 	bool space_reported;
 	bool stop;
 	bool flush_running;
-	uint32_t compactions_running;
 	struct kv_buf compact_pointer[KV_LEVELS];
 	uint64_t work_seq;		/* changes whenever there may be new work */
 	uint64_t idle_seq[KV_WORKERS];	/* of which a thread has found that there is none left */

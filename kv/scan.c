@@ -239,7 +239,7 @@ static void fail(struct kv_iter *it, int err)
 	it->error = err;
 }
 
-/* The cursor's internal key, split; false, and the iterator failed, when it is none of a point entry. */
+/* The cursor's internal key, split. False, and the iterator failed: no key of a point entry. */
 static bool split_key(struct kv_iter *it, struct kv_slice *out_user, kv_seqno *out_seqno,
 		      enum kv_kind *out_kind)
 {
@@ -270,7 +270,7 @@ static void show(struct kv_iter *it, enum kv_kind kind, struct kv_slice stored)
 	it->valid = true;
 }
 
-/* Shows the first visible entry from the cursor on, not counting those of the key in it->key if skip. */
+/* Shows the first visible entry from the cursor on; with skip, none of the key in it->key. */
 static void find_forward(struct kv_iter *it, bool skip)
 {
 	struct kv_cursor *c = it->cursor;

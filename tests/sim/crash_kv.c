@@ -86,7 +86,7 @@ static void print_message(void *arg, enum kv_msg_level level, const char *text)
 	fprintf(stderr, "%s\n", text);
 }
 
-/* Sizes differ from round to round, so that segments are smaller than memtables, or larger, and so on. */
+/* Sizes differ from round to round: segments are smaller than memtables, or larger, and so on. */
 static uint64_t roll(unsigned which, uint64_t least)
 {
 	return least << (running->seed >> which & 1);
@@ -111,7 +111,7 @@ static struct kv_options options(struct kv_env *env)
 	};
 }
 
-/* --- looking at a store ------------------------------------------------------------------------ */
+/* --- looking at a store ------------------------------------------------------------------- */
 
 static uint64_t count_batches(struct kv_db *db)
 {
@@ -204,7 +204,7 @@ static uint64_t look(const struct run *r, struct kv_env *env)
 	return n;
 }
 
-/* --- crashing the opening ------------------------------------------------------------------------ */
+/* --- crashing the opening ----------------------------------------------------------------- */
 
 struct second {
 	const struct run *run;
@@ -230,7 +230,7 @@ static void second_crash(void *arg, struct kv_env *env, enum kv_sim_op op, const
 	kv_env_sim_free(image);
 }
 
-/* --- crashing the workload ------------------------------------------------------------------------- */
+/* --- crashing the workload ---------------------------------------------------------------- */
 
 /* Takes the disk over. */
 static void look_at_crash(struct run *r, struct kv_env *image)
@@ -280,7 +280,7 @@ static void before_change(void *arg, struct kv_env *env, enum kv_sim_op op, cons
 	r->point++;
 }
 
-/* --- the workload ------------------------------------------------------------------------------------ */
+/* --- the workload ------------------------------------------------------------------------- */
 
 /* With a dying disk any call may fail; the first failure ends the workload. */
 static bool ok(struct run *r, int err)

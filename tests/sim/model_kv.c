@@ -77,7 +77,7 @@ struct model {
 	int64_t total;		/* added to TOTAL_KEY */
 };
 
-/* --- reading ------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------ */
 
 static void check_get(struct model *m, const struct kv_snapshot *snap, const struct ref *state)
 {
@@ -240,7 +240,7 @@ static void let_go(struct model *m)
 		free_snapshot(m, &m->snapshots[i]);
 }
 
-/* --- steps ---------------------------------------------------------------------------------- */
+/* --- steps -------------------------------------------------------------------------------- */
 
 static void step_write(struct model *m)
 {
@@ -349,7 +349,7 @@ static void step(struct model *m)
 		step_read(m);
 }
 
-/* --- rounds ----------------------------------------------------------------------------------- */
+/* --- rounds ------------------------------------------------------------------------------- */
 
 static void print_message(void *arg, enum kv_msg_level level, const char *text)
 {
