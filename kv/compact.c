@@ -795,6 +795,7 @@ static int choose(struct job *j)
 
 	kv_mutex_lock(&db->mu);
 	o = pick_options_locked(db);
+	o.quiet = db->quiet;
 	err = kv_pick_auto(db->version, &o, &j->pick);
 	if (!err && j->pick.upper_count)
 		job_claim_locked(db, j);
@@ -895,6 +896,29 @@ static int compact_levels(struct kv_db *db, struct kv_slice begin, struct kv_sli
 	return 0;
 }
 
+/*
+ * A collection writes tables anew, with larger numbers: they would be left alone. So one that is
+ * running is waited for, and none begins.
+ */
+static void by_hand_begin(struct kv_db *db)
+{
+	kv_mutex_lock(&db->mu);
+	db->compacting_by_hand++;
+	while (db->gc_running)
+		kv_cond_wait(&db->done_cond, &db->mu);
+	kv_mutex_unlock(&db->mu);
+}
+
+static void by_hand_end(struct kv_db *db)
+{
+	kv_mutex_lock(&db->mu);
+	db->compacting_by_hand--;
+	/* There may be segments to collect now, or, after a failure, tables that were busy. */
+	kv_work_want_locked(db);
+	kv_mutex_unlock(&db->mu);
+	kv_work_schedule(db);
+}
+
 int kv_compact(struct kv_db *db, struct kv_slice begin, struct kv_slice end)
 {
 	int err;
@@ -904,9 +928,8 @@ int kv_compact(struct kv_db *db, struct kv_slice begin, struct kv_slice end)
 	KV_TRY(kv_flush(db));
 	if (begin.data && end.data && kv_slice_cmp(begin, end) > 0)
 		return 0;
+	by_hand_begin(db);
 	err = compact_levels(db, begin, end);
-	/* There may be segments to drop now, or, after a failure, tables that were busy. */
-	kv_work_want(db);
-	kv_work_schedule(db);
+	by_hand_end(db);
 	return err;
 }

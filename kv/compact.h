@@ -24,6 +24,7 @@
 
 struct kv_pick_options {
 	uint64_t level_base_bytes, table_bytes;
+	bool quiet;			/* nothing else is to do: tombstones go down sooner */
 	kv_seqno oldest_snapshot;	/* nobody reads an older state; tombstones up to here may go */
 	struct kv_slice pointers[KV_LEVELS]; /* user keys: where the last compaction of a level ended */
 };

@@ -11,6 +11,10 @@
 #define RANGE_DELETE_WEIGHT 64
 /* A table is full of tombstones when they are at least this part of it. */
 #define TOMBSTONES_DENSE_PART 4
+/* When there is nothing else to do, less is enough, if they may free much: a large file has a range. */
+#define QUIET_RANGE_DELETE_WEIGHT 1024
+#define QUIET_WEIGHT_MIN 64
+#define QUIET_PART 16
 
 void kv_pick_done(struct kv_pick *p)
 {
@@ -118,6 +122,13 @@ static bool is_dense(const struct kv_sst_meta *m)
 	uint64_t weight = tombstone_weight(m);
 
 	return weight && weight * TOMBSTONES_DENSE_PART >= m->entries;
+}
+
+static bool is_worth_quiet(const struct kv_sst_meta *m)
+{
+	uint64_t weight = m->deletes + QUIET_RANGE_DELETE_WEIGHT * m->range_deletes;
+
+	return weight >= QUIET_WEIGHT_MIN && weight * QUIET_PART >= m->entries;
 }
 
 /* --- completing a choice ------------------------------------------------------------------ */
@@ -373,7 +384,8 @@ static int pick_tombstones(const struct kv_version *v, const struct kv_pick_opti
 			const struct kv_sst_meta *m = &l->tables[i]->meta;
 			struct kv_span s = kv_table_span(l->tables[i]);
 
-			if (l->tables[i]->busy || !is_dense(m))
+			if (l->tables[i]->busy ||
+			    (!is_dense(m) && !(o->quiet && is_worth_quiet(m))))
 				continue;
 			if (!level)
 				KV_TRY(complete_level0(v, o, l->count - 1, out, &busy));

@@ -63,6 +63,7 @@ struct kv_live_segment {
 	_Atomic uint32_t refs;
 	struct kv_link flush_link;	/* in db->flush_full */
 	uint64_t sync_target;		/* under mu, as above */
+	bool apart;			/* under mu: no batch's value is in it, who fills it syncs it */
 	bool full;			/* under mu: no more appends, every pointer into it has a home */
 	bool sealing;			/* under mu */
 };
@@ -105,6 +106,7 @@ struct kv_db {
 	uint64_t space_unlooked;	/* bytes written since the disk was looked at (space.c) */
 	bool space_low;
 	uint64_t marked_bytes;		/* the journal is no longer than this: its end is promised */
+	bool deletes_told;		/* the workers know that the memtable has many deletes */
 
 	struct kv_mutex queue_mu;	/* writers waiting for their turn: struct kv_writer */
 	struct kv_link queue;
@@ -125,6 +127,14 @@ struct kv_db {
 	/* One flush at a time: belongs to who has set flush_running. */
 	struct kv_live_segment *flush_segment; /* medium values go here; NULL before the first */
 	struct kv_link flush_full;	/* that it filled, and are to be finished */
+
+	/* Of the one thread that compacts and collects; with inline_work, under inline_mu. */
+	kv_seqno quiet_seqno;		/* nothing was written since quiet_since_ns */
+	uint64_t quiet_since_ns;	/* 0: not looked yet */
+	uint64_t quiet_flush_ns;	/* 0: there was none; when the last was begun */
+	bool quiet;			/* so for some time */
+	struct kv_gc_skip *gc_skip;	/* segments that collection leaves alone */
+	size_t gc_skip_count;
 
 	struct kv_mutex mu;		/* guards to the blank line */
 	struct kv_cond work_cond;	/* there is work, or stop */
@@ -147,9 +157,14 @@ struct kv_db {
 	/* Last failures that can pass: 0 after a success; and how many there were. */
 	int flush_error, compact_error;
 	uint64_t flush_failures, compact_failures;
+	int gc_error;			/* the same, and when it is tried again */
+	uint64_t gc_backoff_ns, gc_retry_ns;
 	bool space_reported;
 	bool stop;
 	bool flush_running;
+	bool gc_running;
+	uint32_t compacting_by_hand;	/* callers of kv_compact(): no collection begins */
+	bool settled;			/* the thread that compacts need not look by itself */
 	struct kv_buf compact_pointer[KV_LEVELS];
 	uint64_t work_seq;		/* changes whenever there may be new work */
 	uint64_t idle_seq[KV_WORKERS];	/* of which a thread has found that there is none left */
@@ -255,6 +270,8 @@ int kv_err_space(int err);
  * be less than KV_IMM_MAX. KV_E_no_space and -ENOMEM are harmless.
  */
 int kv_memtable_switch(struct kv_db *db) KV_REQUIRES(&db->commit_mu) KV_NODISCARD;
+/* Has the memtable enough deletes to be flushed for the space that they free, when nothing else is to do? */
+bool kv_memtable_frees_much(const struct kv_memtable *m);
 void kv_counter_cache_free(struct kv_counter_cache *c);
 
 /* --- flush.c, compact.c, gc.c: one step of background work each ------------------------- */
@@ -275,8 +292,17 @@ int kv_flush_table(struct kv_db *db, struct kv_memtable *m, const kv_seqno *snap
 		   struct kv_edit *edit) KV_NODISCARD;
 /* Picks a compaction and runs it; *out_did false: there was none to do. */
 int kv_compact_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
-/* Drops segments that nothing refers to. One thread at a time: of the workers, only one calls it. */
+/*
+ * Drops segments that nothing refers to; if there are none, moves what is alive out of a few segments
+ * with much garbage. One thread at a time: of the workers, only one calls it. A collection that fails
+ * in a way that can pass is not an error here: it is kept in db->gc_error, and waits.
+ */
 int kv_gc_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
+/*
+ * Has segments that are being written to, and are mostly garbage, sealed, so that they can be
+ * collected. True when there were some.
+ */
+bool kv_gc_close_segments(struct kv_db *db) KV_REQUIRES(&db->commit_mu);
 
 /* --- install.c ------------------------------------------------------------------------------ */
 

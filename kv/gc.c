@@ -2,6 +2,16 @@
  * Garbage in the value log. How much a version's tables refer to in each
  * segment is exact (struct kv_version_segment), so nothing is searched for.
  *
+ * Garbage of a sealed segment is its size less what tables refer to in it. When there is much,
+ * a collection (gc_move.c) copies what is alive in the worst segments to a new one, and writes all tables
+ * anew that refer to them. Values that only a memtable hides still count as alive, and
+ * what several keys share counts more than once: so garbage may be underestimated, never
+ * overestimated. A segment that a memtable refers to is left until that is flushed, since a memtable's
+ * pointers can't be changed.
+ *
+ * A batch may copy a pointer into a victim (put_part) while the collection runs. Then a memtable
+ * refers to it, and the segment stays, with the little that is left in it, until a later collection.
+ *
  * A segment that nothing refers to is dropped, by an edit of its own. "Nothing" is
  * decided under parts_lock and mu at once, and can't change afterwards:
  *
@@ -23,18 +33,38 @@
  * and is dropped again. Stop behind it: the file has no name in the manifest, and the next
  * opening removes it.
  */
+#include "kv/gc.h"
+
+#include <inttypes.h>
 #include <stdlib.h>
 
-#include "kv/db.h"
+#define GARBAGE_PERCENT 50		/* a segment with so much of it is collected */
+#define STORE_GARBAGE_PERCENT 25	/* and with so much in all segments together ... */
+#define STORE_SEGMENT_PERCENT 20	/* ... the worst from here on */
+#define GARBAGE_BYTES_MIN (64 * KV_KIB)	/* of a segment; less isn't worth the files */
+#define LIVE_BYTES_MAX (128 * KV_MIB)	/* copied by one run, about; a single segment always may be */
+#define SKIP_PERCENT 10			/* one that was left alone is tried again with so much less alive */
 
-/* Does anything that isn't in a table yet need the segment? */
-static bool is_needed_locked(struct kv_db *db, kv_fileno number) KV_REQUIRES(&db->mu)
+#define BACKOFF_NS_MIN ((uint64_t)1000000000)
+#define BACKOFF_NS_MAX ((uint64_t)60000000000)
+
+/* --- dropping ------------------------------------------------------------------------------- */
+
+static bool in_memtable_locked(struct kv_db *db, kv_fileno number) KV_REQUIRES(&db->mu)
 {
 	if (kv_memtable_refers(db->mem, number))
 		return true;
 	for (uint32_t i = 0; i < db->imm_count; i++)
 		if (kv_memtable_refers(db->imm[i], number))
 			return true;
+	return false;
+}
+
+/* Does anything that isn't in a table yet need the segment? */
+static bool is_needed_locked(struct kv_db *db, kv_fileno number) KV_REQUIRES(&db->mu)
+{
+	if (in_memtable_locked(db, number))
+		return true;
 	kv_list_for_each(l, &db->segments)
 		if (kv_container_of(l, struct kv_live_segment, link)->number == number)
 			return true;
@@ -125,6 +155,342 @@ static int drop_dead(struct kv_db *db, bool *out_did)
 	return 0;
 }
 
+/* --- choosing ------------------------------------------------------------------------------- */
+
+/*
+ * A segment that a run could not empty: a value in it is damaged, or the copy
+ * would not have been smaller. Not tried again before much less in it is alive.
+ */
+struct kv_gc_skip {
+	kv_fileno number;
+	uint64_t referenced_bytes;	/* back then */
+};
+
+struct candidate {
+	const struct kv_version_segment *s;
+	uint64_t garbage;
+};
+
+static uint64_t garbage_bytes(const struct kv_version_segment *s)
+{
+	uint64_t used = s->referenced_bytes + sizeof(struct kv_file_header);
+
+	return s->bytes > used ? s->bytes - used : 0;
+}
+
+/* At least so many percent? */
+static bool is_part(uint64_t part, uint64_t whole, uint32_t percent)
+{
+	return part >= whole / 100 * percent + whole % 100 * percent / 100;
+}
+
+static bool is_skipped(const struct kv_db *db, const struct kv_version_segment *s)
+{
+	for (size_t i = 0; i < db->gc_skip_count; i++)
+		if (db->gc_skip[i].number == s->number)
+			return s->referenced_bytes + s->bytes / 100 * SKIP_PERCENT >=
+			       db->gc_skip[i].referenced_bytes;
+	return false;
+}
+
+static uint64_t garbage_bytes_min(const struct kv_db *db)
+{
+	return KV_MIN(GARBAGE_BYTES_MIN, db->options.segment_bytes / 8);
+}
+
+static bool is_candidate(const struct kv_db *db, const struct kv_version_segment *s)
+{
+	uint64_t garbage = garbage_bytes(s);
+
+	return s->sealed && s->table_count && garbage >= garbage_bytes_min(db) &&
+	       is_part(garbage, s->bytes, STORE_SEGMENT_PERCENT) && !is_skipped(db, s);
+}
+
+/* Most garbage first, in proportion. */
+static int cmp_candidates(const void *pa, const void *pb)
+{
+	const struct candidate *a = pa, *b = pb;
+	double x = (double)a->garbage / (double)a->s->bytes;
+	double y = (double)b->garbage / (double)b->s->bytes;
+
+	if (x != y)
+		return x > y ? -1 : 1;
+	return (a->s->number > b->s->number) - (a->s->number < b->s->number);
+}
+
+/* All segments that may be collected now, sorted; none when there is too little garbage to begin. */
+static size_t find_candidates_locked(struct kv_db *db, struct candidate *out)
+	KV_REQUIRES(&db->mu)
+{
+	const struct kv_version *v = db->version;
+	uint64_t bytes = 0, garbage = 0;
+	uint32_t percent = GARBAGE_PERCENT;
+	size_t n = 0, kept = 0;
+
+	for (size_t i = 0; i < v->segment_count; i++) {
+		const struct kv_version_segment *s = &v->segments[i];
+		bool candidate = is_candidate(db, s);
+
+		/* What memtables refer to in it isn't in the sum, so there is no saying how much is garbage. */
+		if (!s->sealed || !s->table_count || (candidate && is_needed_locked(db, s->number)))
+			continue;
+		bytes += s->bytes;
+		garbage += garbage_bytes(s);
+		if (candidate)
+			out[n++] = (struct candidate){ s, garbage_bytes(s) };
+	}
+	if (is_part(garbage, bytes, STORE_GARBAGE_PERCENT))
+		percent = STORE_SEGMENT_PERCENT;
+	for (size_t i = 0; i < n; i++)
+		if (is_part(out[i].garbage, out[i].s->bytes, percent))
+			out[kept++] = out[i];
+	if (kept)
+		qsort(out, kept, sizeof(*out), cmp_candidates);
+	return kept;
+}
+
+static bool refers(const struct kv_table *t, kv_fileno segment_no)
+{
+	size_t low = 0, high = t->meta.ref_count;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (t->meta.refs[mid].segment_no < segment_no)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < t->meta.ref_count && t->meta.refs[low].segment_no == segment_no;
+}
+
+static bool refers_to_any(const struct kv_table *t, const kv_fileno *segments, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (refers(t, segments[i]))
+			return true;
+	return false;
+}
+
+/* Is one of its tables an input of a compaction? */
+static bool is_busy_locked(struct kv_db *db, kv_fileno segment_no) KV_REQUIRES(&db->mu)
+{
+	for (int level = 0; level < KV_LEVELS; level++) {
+		const struct kv_level *l = &db->version->levels[level];
+
+		for (size_t i = 0; i < l->count; i++)
+			if (l->tables[i]->busy && refers(l->tables[i], segment_no))
+				return true;
+	}
+	return false;
+}
+
+static void choose_victims_locked(struct kv_gc_run *r, const struct candidate *c, size_t n)
+	KV_REQUIRES(&r->db->mu)
+{
+	/* When space is short, as little as possible is needed before some is gained. */
+	size_t max = r->db->gc_error ? 1 : KV_GC_VICTIMS_MAX;
+
+	for (size_t i = 0; i < n && r->victim_count < max; i++) {
+		uint64_t live = c[i].s->referenced_bytes;
+
+		if (r->victim_count && r->live_bytes + live > LIVE_BYTES_MAX)
+			continue;
+		if (is_busy_locked(r->db, c[i].s->number))
+			continue;
+		r->victims[r->victim_count++] = c[i].s->number;
+		r->victim_bytes += c[i].s->bytes;
+		r->live_bytes += live;
+	}
+}
+
+static int cmp_gc_tables(const void *pa, const void *pb)
+{
+	const struct kv_gc_table *a = pa, *b = pb;
+	int c = kv_ikey_cmp(kv_buf_slice(&a->table->meta.smallest),
+			    kv_buf_slice(&b->table->meta.smallest));
+
+	return c ? c : (a->level > b->level) - (a->level < b->level);
+}
+
+static int claim_locked(struct kv_gc_run *r) KV_REQUIRES(&r->db->mu)
+{
+	const struct kv_version *v = r->db->version;
+	size_t max = 0;
+
+	for (int level = 0; level < KV_LEVELS; level++)
+		max += v->levels[level].count;
+	r->tables = malloc((max + 1) * sizeof(*r->tables));
+	if (!r->tables)
+		return -ENOMEM;
+	for (int level = 0; level < KV_LEVELS; level++)
+		for (size_t i = 0; i < v->levels[level].count; i++) {
+			struct kv_table *t = v->levels[level].tables[i];
+
+			if (refers_to_any(t, r->victims, r->victim_count))
+				r->tables[r->table_count++] = (struct kv_gc_table){ t, level };
+		}
+	if (r->table_count)
+		qsort(r->tables, r->table_count, sizeof(*r->tables), cmp_gc_tables);
+	for (size_t i = 0; i < r->table_count; i++) {
+		KV_ASSERT(!r->tables[i].table->busy);
+		r->tables[i].table->busy = true;
+	}
+	r->version = kv_version_ref(r->db->version);
+	r->db->gc_running = true;
+	return 0;
+}
+
+static int choose_locked(struct kv_gc_run *r) KV_REQUIRES(&r->db->mu)
+{
+	struct kv_db *db = r->db;
+	struct candidate *c;
+
+	/* Who compacts by hand goes by the numbers of tables, and would miss those written here. */
+	if (db->compacting_by_hand || !db->version->segment_count)
+		return 0;
+	c = malloc(db->version->segment_count * sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	choose_victims_locked(r, c, find_candidates_locked(db, c));
+	free(c);
+	return r->victim_count ? claim_locked(r) : 0;
+}
+
+/* --- collecting ----------------------------------------------------------------------------- */
+
+static void run_done(struct kv_gc_run *r)
+{
+	struct kv_db *db = r->db;
+
+	kv_mutex_lock(&db->mu);
+	if (r->version) {
+		for (size_t i = 0; i < r->table_count; i++)
+			r->tables[i].table->busy = false;
+		db->gc_running = false;
+		kv_cond_broadcast(&db->done_cond);
+	}
+	kv_mutex_unlock(&db->mu);
+	free(r->tables);
+	if (r->version)
+		kv_version_unref(r->version);
+}
+
+/* If memory is short it isn't remembered, and found out again. */
+static void skip(struct kv_db *db, const struct kv_version *v, kv_fileno number)
+{
+	const struct kv_version_segment *s = kv_version_segment(v, number);
+	struct kv_gc_skip *at = db->gc_skip;
+	size_t kept = 0;
+
+	/* Those that are gone need not be remembered any more. */
+	for (size_t i = 0; i < db->gc_skip_count; i++)
+		if (at[i].number != number && kv_version_segment(v, at[i].number))
+			at[kept++] = at[i];
+	db->gc_skip_count = kept;
+	at = s ? realloc(at, (kept + 1) * sizeof(*at)) : NULL;
+	if (!at)
+		return;
+	at[kept] = (struct kv_gc_skip){ number, s->referenced_bytes };
+	db->gc_skip = at;
+	db->gc_skip_count++;
+}
+
+static void skip_victims(struct kv_gc_run *r)
+{
+	for (size_t i = 0; i < r->victim_count; i++)
+		if (!r->damaged || !r->damaged_no || r->victims[i] == r->damaged_no)
+			skip(r->db, r->version, r->victims[i]);
+}
+
+/* Beforehand, since what is given up halfway has cost as much as what is done. */
+static int check_space(struct kv_gc_run *r)
+{
+	uint64_t all, available, needed = r->live_bytes;
+
+	for (size_t i = 0; i < r->table_count; i++)
+		needed += r->tables[i].table->meta.file_bytes;
+	if (r->db->store.env->ops->space(r->db->store.dir, &all, &available))
+		return 0;
+	return available < needed ? KV_E_no_space : 0;
+}
+
+static bool is_backing_off(struct kv_db *db)
+{
+	uint64_t now = db->store.env->ops->monotonic_ns(db->store.env);
+	bool waits;
+
+	kv_mutex_lock(&db->mu);
+	waits = db->gc_error && now < db->gc_retry_ns;
+	kv_mutex_unlock(&db->mu);
+	return waits;
+}
+
+/* A failure that can pass is reported once, and tried again less and less often. */
+static void set_result(struct kv_db *db, int err)
+{
+	uint64_t now = db->store.env->ops->monotonic_ns(db->store.env);
+	bool report;
+
+	kv_mutex_lock(&db->mu);
+	report = err && !db->gc_error;
+	db->gc_error = err;
+	if (!err)
+		db->gc_backoff_ns = 0;
+	else
+		db->gc_backoff_ns = KV_MIN(KV_MAX(2 * db->gc_backoff_ns, BACKOFF_NS_MIN),
+					   BACKOFF_NS_MAX);
+	db->gc_retry_ns = now + db->gc_backoff_ns;
+	kv_mutex_unlock(&db->mu);
+	if (report)
+		kv_msg(&db->store.msg, KV_MSG_WARN,
+		       "%s: cannot collect garbage: %s; it is tried again", db->store.path,
+		       kv_err_text(err));
+}
+
+static void report_run(const struct kv_gc_run *r)
+{
+	kv_count(&r->db->counters.gc_runs, 1);
+	kv_count(&r->db->counters.gc_copied_bytes, r->copied_bytes);
+	kv_msg(&r->db->store.msg, KV_MSG_INFO,
+	       "%s: collected garbage in %zu segments of %" PRIu64 " bytes: copied %" PRIu64
+	       ", wrote %zu tables anew", r->db->store.path, r->victim_count, r->victim_bytes,
+	       r->copied_bytes, r->table_count);
+}
+
+/* *out_did: there may be more to do. A failure that can pass is not returned, but kept. */
+static int collect(struct kv_db *db, bool *out_did)
+{
+	KV_AUTO(run_done) struct kv_gc_run r = { .db = db };
+	bool moved = false;
+	int err;
+
+	if (is_backing_off(db))
+		return 0;
+	kv_mutex_lock(&db->mu);
+	err = choose_locked(&r);
+	kv_mutex_unlock(&db->mu);
+	if (!err && !r.victim_count) {
+		set_result(db, 0);
+		return 0;
+	}
+	if (!err)
+		err = check_space(&r);
+	if (!err)
+		err = kv_gc_move(&r, &moved);
+	if (err == KV_E_poisoned)
+		return err;
+	if (moved)
+		report_run(&r);
+	if (r.damaged || r.useless) {
+		skip_victims(&r);
+		err = 0;
+	}
+	set_result(db, err);
+	*out_did = !err && !r.stopped;
+	return 0;
+}
+
 /*
  * The thread that flushes must not come here: a batch that holds parts_lock may be waiting
  * for a flush.
@@ -132,5 +498,41 @@ static int drop_dead(struct kv_db *db, bool *out_did)
 int kv_gc_one(struct kv_db *db, bool *out_did)
 {
 	*out_did = false;
-	return drop_dead(db, out_did);
+	KV_TRY(drop_dead(db, out_did));
+	return *out_did ? 0 : collect(db, out_did);
+}
+
+/* --- when it is quiet ----------------------------------------------------------------------- */
+
+/* Much of what it holds is garbage, and no memtable refers to it. */
+static bool is_rotten_locked(struct kv_db *db, const struct kv_live_segment *s)
+	KV_REQUIRES(&db->mu)
+{
+	const struct kv_version_segment *v = kv_version_segment(db->version, s->number);
+	uint64_t bytes = kv_segment_bytes(s->writer), used;
+
+	if (!v || in_memtable_locked(db, s->number))
+		return false;
+	used = v->referenced_bytes + sizeof(struct kv_file_header);
+	return bytes > used && bytes - used >= garbage_bytes_min(db) &&
+	       is_part(bytes - used, bytes, STORE_SEGMENT_PERCENT);
+}
+
+bool kv_gc_close_segments(struct kv_db *db)
+{
+	struct kv_live_segment *bulk = NULL, *medium = NULL;
+
+	kv_mutex_lock(&db->mu);
+	if (db->segment && is_rotten_locked(db, db->segment)) {
+		bulk = db->segment;
+		db->segment = NULL;
+	}
+	if (!db->flush_running && db->flush_segment && is_rotten_locked(db, db->flush_segment)) {
+		medium = db->flush_segment;
+		db->flush_segment = NULL;
+	}
+	kv_mutex_unlock(&db->mu);
+	kv_live_segment_finish(db, bulk);
+	kv_live_segment_finish(db, medium);
+	return bulk || medium;
 }

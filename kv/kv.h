@@ -241,7 +241,9 @@ struct kv_stats {
 	x(filter_skips,		"tables that a filter ruled out")               \
 	x(cache_hits,		"blocks found in the cache")                    \
 	x(cache_misses,		"blocks read from tables")                      \
-	x(segments_dropped,	"segments deleted since nothing referred to them")
+	x(segments_dropped,	"segments deleted since nothing referred to them") \
+	x(gc_runs,		"collections of garbage in the value log")      \
+	x(gc_copied_bytes,	"bytes of live values copied by them")
 #define X(name, text) uint64_t name;
 	KV_COUNTERS(X)
 #undef X

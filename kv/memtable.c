@@ -21,7 +21,7 @@ struct kv_memtable {
 	kv_fileno last_segment_no;	/* the writer's own: the last one remembered */
 
 	/* The writer writes, all read. */
-	_Atomic uint64_t bytes, bulk_bytes, count;
+	_Atomic uint64_t bytes, bulk_bytes, count, delete_count;
 	_Atomic uint32_t rangedel_count;
 
 	struct kv_mutex mu;		/* guards to the end */
@@ -208,6 +208,8 @@ int kv_memtable_add(struct kv_memtable *m, kv_seqno seqno, enum kv_kind kind,
 		break;
 	}
 	atomic_fetch_add_explicit(&m->count, 1, memory_order_relaxed);
+	if (kind == KV_KIND_DELETE)
+		atomic_fetch_add_explicit(&m->delete_count, 1, memory_order_relaxed);
 	publish_bytes(m);
 	return 0;
 }
@@ -322,6 +324,11 @@ uint64_t kv_memtable_bulk_bytes(const struct kv_memtable *m)
 uint64_t kv_memtable_count(const struct kv_memtable *m)
 {
 	return atomic_load_explicit(&m->count, memory_order_relaxed);
+}
+
+uint64_t kv_memtable_delete_count(const struct kv_memtable *m)
+{
+	return atomic_load_explicit(&m->delete_count, memory_order_relaxed);
 }
 
 uint32_t kv_memtable_rangedel_count(const struct kv_memtable *m)

@@ -50,6 +50,7 @@ int kv_memtable_rangedels(struct kv_memtable *m, struct kv_rangedels **out) KV_N
 uint64_t kv_memtable_bytes(const struct kv_memtable *m);	/* memory */
 uint64_t kv_memtable_bulk_bytes(const struct kv_memtable *m);	/* stored bytes its pointers refer to */
 uint64_t kv_memtable_count(const struct kv_memtable *m);	/* operations added */
+uint64_t kv_memtable_delete_count(const struct kv_memtable *m);	/* of those, of single keys */
 uint32_t kv_memtable_rangedel_count(const struct kv_memtable *m);
 kv_fileno kv_memtable_journal_no(const struct kv_memtable *m);
 

@@ -81,6 +81,7 @@ static void memory_done(struct kv_db *db)
 	for (int i = 0; i < KV_LEVELS; i++)
 		kv_buf_done(&db->compact_pointer[i]);
 	free(db->dying);
+	free(db->gc_skip);
 	kv_version_unref(db->version);
 }
 

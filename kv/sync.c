@@ -80,6 +80,8 @@ static int sync_segments(struct kv_db *db)
 	kv_list_for_each(l, &db->segments) {
 		struct kv_live_segment *at = kv_container_of(l, struct kv_live_segment, link);
 
+		if (at->apart)
+			continue;
 		at->sync_target = KV_MAX(at->sync_target, kv_segment_bytes(at->writer));
 	}
 	kv_mutex_unlock(&db->mu);

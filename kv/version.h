@@ -26,7 +26,7 @@ struct kv_table {
 	_Atomic bool obsolete;		/* an installed edit has deleted it */
 	const struct kv_obsolete_sink *sink;
 	struct kv_sst_meta meta;
-	bool busy;			/* input of a running compaction; under db->mu */
+	bool busy;			/* input of a running compaction or collection; under db->mu */
 };
 
 /* Shared by all versions that have the segment; counted. */

@@ -72,6 +72,13 @@ kv_fileno kv_segment_number(const struct kv_segment_writer *w);
  */
 int kv_vlog_read(struct kv_store *s, struct kv_env_file *segment, const struct kv_vptr *p,
 		 struct kv_buf *out) KV_NODISCARD;
+/*
+ * Appends the record that p points to (header, key, value as stored) to out, checked against p
+ * and its own sums. *out_seqno: of the put that wrote it. KV_E_corrupt (not reported) when it isn't
+ * what p says, or an error of the env; out is as it was then.
+ */
+int kv_vlog_read_record(struct kv_store *s, struct kv_env_file *segment, const struct kv_vptr *p,
+			struct kv_buf *out, kv_seqno *out_seqno) KV_NODISCARD;
 /* Is the value that p points to there and whole? 0, KV_E_corrupt (not reported), or an error of the env. */
 int kv_vlog_check(struct kv_store *s, struct kv_env_file *segment, const struct kv_vptr *p)
 	KV_NODISCARD;

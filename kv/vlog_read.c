@@ -157,20 +157,13 @@ static struct kv_vptr record_pointer(const struct kv_vlog_record *r, kv_fileno n
 	};
 }
 
-int kv_vlog_check(struct kv_store *s, struct kv_env_file *segment, const struct kv_vptr *p)
+/* at: all bytes of the record that p points to. */
+static int record_check(const uint8_t *at, const struct kv_vptr *p, kv_seqno *out_seqno)
 {
-	KV_AUTO(kv_buf_done) struct kv_buf b = KV_BUF_INIT;
 	size_t head_bytes = sizeof(struct kv_vlog_record) + p->key_bytes;
-	size_t bytes = head_bytes + p->stored_bytes;
 	struct kv_vlog_record r;
 	struct kv_vptr q;
-	uint8_t *at;
 
-	KV_ASSERT(vptr_is_valid(p));
-	at = kv_buf_grow(&b, bytes);
-	if (!at)
-		return -ENOMEM;
-	KV_TRY(kv_env_read_exact(s->env, segment, at, bytes, p->offset));
 	memcpy(&r, at, sizeof(r));
 	if (!record_is_plausible(&r))
 		return KV_E_bad_record;
@@ -182,7 +175,33 @@ int kv_vlog_check(struct kv_store *s, struct kv_env_file *segment, const struct 
 	if (!record_sum_matches(&r, kv_slice(at + sizeof(r), p->key_bytes), p->segment_no) ||
 	    kv_checksum(kv_slice(at + head_bytes, p->stored_bytes), 0) != p->value_checksum)
 		return KV_E_bad_sum;
+	*out_seqno = kv_le64_get(r.seqno);
 	return 0;
+}
+
+int kv_vlog_read_record(struct kv_store *s, struct kv_env_file *segment, const struct kv_vptr *p,
+			struct kv_buf *out, kv_seqno *out_seqno)
+{
+	size_t bytes = sizeof(struct kv_vlog_record) + p->key_bytes + p->stored_bytes;
+	int err;
+
+	KV_ASSERT(vptr_is_valid(p));
+	KV_TRY(kv_buf_reserve(out, bytes));
+	err = kv_env_read_exact(s->env, segment, out->data + out->bytes, bytes, p->offset);
+	if (!err)
+		err = record_check(out->data + out->bytes, p, out_seqno);
+	if (err)
+		return err;
+	out->bytes += bytes;
+	return 0;
+}
+
+int kv_vlog_check(struct kv_store *s, struct kv_env_file *segment, const struct kv_vptr *p)
+{
+	KV_AUTO(kv_buf_done) struct kv_buf b = KV_BUF_INIT;
+	kv_seqno seqno;
+
+	return kv_vlog_read_record(s, segment, p, &b, &seqno);
 }
 
 /* --- from end to end -------------------------------------------------------------------------- */

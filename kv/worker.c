@@ -12,7 +12,9 @@
 #include <signal.h>
 
 #define RETRY_NS ((uint64_t)1000000000)		/* after a failure that can pass */
-#define IDLE_NS ((uint64_t)1000000000)		/* so long without work: leave a mark */
+#define IDLE_NS ((uint64_t)1000000000)		/* so long without work: leave a mark, look again */
+#define QUIET_NS ((uint64_t)2000000000)		/* so long without a write it is quiet */
+#define QUIET_FLUSH_NS ((uint64_t)60000000000)	/* between flushes for that reason */
 
 /* --- steps ---------------------------------------------------------------------------------------- */
 
@@ -71,16 +73,77 @@ static void compact_result(struct kv_db *db, int err)
 		       kv_err_text(err));
 }
 
+/* Has nothing been written for a while? */
+static void look_quiet(struct kv_db *db)
+{
+	uint64_t now = db->store.env->ops->monotonic_ns(db->store.env);
+	kv_seqno seqno = atomic_load_explicit(&db->seqno_published, memory_order_acquire);
+
+	if (!db->quiet_since_ns || seqno != db->quiet_seqno) {
+		db->quiet_seqno = seqno;
+		db->quiet_since_ns = now;
+	}
+	db->quiet = now - db->quiet_since_ns >= QUIET_NS;
+}
+
+static int quiet_flush_locked(struct kv_db *db, bool *out_did) KV_REQUIRES(&db->commit_mu)
+{
+	uint64_t now = db->store.env->ops->monotonic_ns(db->store.env);
+	bool flushing;
+
+	if (db->quiet_flush_ns && now - db->quiet_flush_ns < QUIET_FLUSH_NS)
+		return 0;
+	kv_mutex_lock(&db->mu);
+	flushing = db->imm_count;
+	kv_mutex_unlock(&db->mu);
+	if (flushing || !kv_memtable_frees_much(db->mem))
+		return 0;
+	db->quiet_flush_ns = now;
+	*out_did = true;
+	return kv_memtable_switch(db);
+}
+
+/*
+ * Space that deletes have freed comes back although nothing is written any more: what they
+ * hide is garbage only when they have met it in a compaction. The thread that flushes must not come
+ * here, either: who holds commit_mu may be waiting for it.
+ */
+static int quiet_steps(struct kv_db *db, bool *out_did)
+{
+	int err;
+
+	kv_mutex_lock(&db->commit_mu);
+	err = quiet_flush_locked(db, out_did);
+	if (!err && !*out_did)
+		*out_did = kv_gc_close_segments(db);
+	kv_mutex_unlock(&db->commit_mu);
+	return err;
+}
+
+/* With nothing to do, and nothing that comes with time, the thread sleeps until it is told. */
+static void settle(struct kv_db *db, bool did)
+{
+	kv_mutex_lock(&db->mu);
+	db->settled = !did && db->quiet && !db->gc_error;
+	kv_mutex_unlock(&db->mu);
+}
+
 static bool compact_steps(struct kv_db *db, bool *out_failed)
 {
-	bool did = false, did_gc = false;
-	int err = kv_compact_one(db, &did);
+	bool did = false, did_gc = false, did_quiet = false;
+	int err;
 
+	if (!db->options.inline_work)
+		look_quiet(db);
+	err = kv_compact_one(db, &did);
 	if (!err)
 		err = kv_gc_one(db, &did_gc);
+	if (!err && !did && !did_gc && db->quiet)
+		err = quiet_steps(db, &did_quiet);
 	compact_result(db, err);
+	settle(db, err || did || did_gc || did_quiet);
 	*out_failed |= err != 0;
-	return !err && (did || did_gc);
+	return !err && (did || did_gc || did_quiet);
 }
 
 /* --- threads --------------------------------------------------------------------------------------- */
@@ -90,7 +153,7 @@ typedef bool steps_fn(struct kv_db *db, bool *out_failed);
 /* Sleeps until there may be work; false when the thread has to end. */
 static bool wait_for_work(struct kv_db *db, size_t which, uint64_t seen, bool failed)
 {
-	bool marked = which != 0, stop;
+	bool compacts = which != 0, marked = compacts, stop;
 
 	kv_mutex_lock(&db->mu);
 	db->idle_seq[which] = seen;
@@ -98,6 +161,9 @@ static bool wait_for_work(struct kv_db *db, size_t which, uint64_t seen, bool fa
 	while (!db->stop && db->work_seq == seen) {
 		if (failed) {
 			if (!kv_cond_wait_for(&db->work_cond, &db->mu, RETRY_NS))
+				break;
+		} else if (compacts && !db->settled) {
+			if (!kv_cond_wait_for(&db->work_cond, &db->mu, IDLE_NS))
 				break;
 		} else if (marked) {
 			kv_cond_wait(&db->work_cond, &db->mu);
@@ -233,6 +299,9 @@ int kv_wait_idle(struct kv_db *db)
 
 	if (db->options.read_only)
 		return 0;
+	kv_mutex_lock(&db->mu);
+	db->gc_retry_ns = 0;
+	kv_mutex_unlock(&db->mu);
 	if (db->options.inline_work) {
 		kv_work_want(db);
 		kv_work_schedule(db);
@@ -248,7 +317,7 @@ int kv_wait_idle(struct kv_db *db)
 	else if (db->flush_error)
 		err = db->flush_error;
 	else
-		err = db->compact_error;
+		err = db->compact_error ? db->compact_error : db->gc_error;
 	kv_mutex_unlock(&db->mu);
 	return err;
 }

@@ -27,6 +27,7 @@
 #define GROUP_BULK_BYTES_MAX (16 * KV_MIB)
 #define GROUP_WRITERS_MAX 256		/* one iovec each */
 #define MEMTABLE_RANGEDELS_MAX 1024	/* they are fragmented anew for readers */
+#define DELETES_MUCH 64			/* or one range tombstone */
 
 /* A value that goes to the segment. */
 struct bulk {
@@ -490,6 +491,7 @@ static void switch_memory(struct kv_db *db, struct kv_live_journal *j, struct kv
 
 	db->journal = j;
 	db->marked_bytes = 0;
+	db->deletes_told = false;
 	kv_mutex_lock(&db->mu);
 	KV_ASSERT(db->imm_count < KV_IMM_MAX);
 	kv_list_push_back(&db->journals, &j->link);
@@ -528,6 +530,12 @@ int kv_memtable_switch(struct kv_db *db)
 	}
 	switch_memory(db, j, mem, rs);
 	return 0;
+}
+
+bool kv_memtable_frees_much(const struct kv_memtable *m)
+{
+	return kv_memtable_delete_count(m) +
+	       (uint64_t)DELETES_MUCH * kv_memtable_rangedel_count(m) >= DELETES_MUCH;
 }
 
 static bool memtable_is_full(struct kv_db *db)
@@ -746,21 +754,23 @@ static void count_group(struct kv_db *db, const struct group *g)
 	kv_count(&db->counters.vlog_bytes, g->bulk_bytes);
 }
 
-/* Has the next journal and segment prepared, in time. */
+/* Has the next journal and segment prepared, in time; and tells of deletes. */
 static void want_next(struct kv_db *db)
 {
 	bool journal = kv_memtable_bytes(db->mem) >= db->options.memtable_bytes / 2;
 	bool segment = db->segment && kv_segment_bytes(db->segment->writer) >=
 					      db->options.segment_bytes / 2;
+	bool deletes = !db->deletes_told && kv_memtable_frees_much(db->mem);
 
-	if ((!journal && !segment) || db->options.inline_work)
+	if ((!journal && !segment && !deletes) || db->options.inline_work)
 		return;
+	db->deletes_told = db->deletes_told || deletes;
 	kv_mutex_lock(&db->mu);
 	journal = journal && !db->journal_wanted && !db->journal_next;
 	segment = segment && !db->segment_wanted && !db->segment_next;
 	db->journal_wanted |= journal;
 	db->segment_wanted |= segment;
-	if (journal || segment)
+	if (journal || segment || deletes)
 		kv_work_want_locked(db);
 	kv_mutex_unlock(&db->mu);
 }
