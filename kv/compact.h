@@ -42,7 +42,8 @@ void kv_pick_done(struct kv_pick *p);
 /*
  * Chooses the compaction that is needed most: of the level that exceeds its
  * size by the largest factor, and there of the table that costs least for what it
- * brings; else of a table full of tombstones. Takes no busy table. The caller holds
+ * brings; else of a table full of tombstones; else of one that may hide much in the
+ * value log. Takes no busy table. The caller holds
  * what guards the busy flags. *out is all zero when there is nothing to do. -ENOMEM.
  */
 int kv_pick_auto(const struct kv_version *v, const struct kv_pick_options *o,

@@ -11,6 +11,9 @@
 #define RANGE_DELETE_WEIGHT 64
 /* A table is full of tombstones when they are at least this part of it. */
 #define TOMBSTONES_DENSE_PART 4
+/* A table may go down for what it hides in the value log, if that is so much more than what is rewritten. */
+#define UNCOVER_FACTOR 16
+#define UNCOVER_BYTES_MIN (256 * KV_KIB)
 /* When there is nothing else to do, less is enough, if they may free much: a large file has a range. */
 #define QUIET_RANGE_DELETE_WEIGHT 1024
 #define QUIET_WEIGHT_MIN 64
@@ -398,6 +401,82 @@ static int pick_tombstones(const struct kv_version *v, const struct kv_pick_opti
 	return 0;
 }
 
+static uint64_t referenced_bytes(const struct kv_sst_meta *m)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < m->ref_count; i++)
+		bytes += m->refs[i].bytes;
+	return bytes;
+}
+
+/* Values in the log that the table may hide: bytes that older tables within its span refer to. */
+static uint64_t hidden_bytes_max(const struct kv_version *v, int level, size_t at)
+{
+	struct kv_span s = kv_table_span(v->levels[level].tables[at]);
+	uint64_t bytes = 0;
+
+	for (int i = level; i < KV_LEVELS; i++) {
+		const struct kv_level *l = &v->levels[i];
+		size_t first = at + 1, n = l->count - first;
+
+		if (i == level && level)
+			continue;
+		if (i)
+			n = kv_level_span(l, s, &first);
+		for (size_t k = first; k < first + n; k++)
+			if (i || kv_span_overlaps(s, kv_table_span(l->tables[k])))
+				bytes += referenced_bytes(&l->tables[k]->meta);
+	}
+	return bytes;
+}
+
+/* Would rewriting little in tables tell how much of large values in the log is overwritten? */
+static bool may_uncover(const struct kv_version *v, int level, size_t at)
+{
+	const struct kv_sst_meta *m = &v->levels[level].tables[at]->meta;
+	uint64_t gain = referenced_bytes(m), cost = m->file_bytes;
+
+	if (gain < UNCOVER_BYTES_MIN || gain / UNCOVER_FACTOR < cost)
+		return false;
+	cost += overlap_bytes(&v->levels[level + 1], kv_table_span(v->levels[level].tables[at]));
+	if (gain / UNCOVER_FACTOR < cost)
+		return false;
+	return hidden_bytes_max(v, level, at) / UNCOVER_FACTOR >= cost;
+}
+
+/*
+ * An overwritten value counts as alive until the table with the new one meets the one with the old.
+ * Where values are large, tables are tiny beside what they refer to: pushing those down at once
+ * costs next to nothing, and keeps the value log from growing by generations of overwritten values.
+ */
+static int pick_uncovering(const struct kv_version *v, const struct kv_pick_options *o,
+			   struct kv_pick *out)
+{
+	bool busy = false;
+
+	for (int level = 0; level < KV_LEVELS - 1 && !out->upper_count; level++) {
+		const struct kv_level *l = &v->levels[level];
+
+		for (size_t i = 0; i < l->count && !out->upper_count; i++) {
+			if (l->tables[i]->busy || !may_uncover(v, level, i))
+				continue;
+			if (!level)
+				KV_TRY(complete_level0(v, o, i, out, &busy));
+			else
+				KV_TRY(complete_run(v, o, level, level + 1, i, 1, out, &busy));
+		}
+	}
+	return 0;
+}
+
+static int pick_useful(const struct kv_version *v, const struct kv_pick_options *o,
+		       struct kv_pick *out)
+{
+	KV_TRY(pick_tombstones(v, o, out));
+	return out->upper_count ? 0 : pick_uncovering(v, o, out);
+}
+
 int kv_pick_auto(const struct kv_version *v, const struct kv_pick_options *o,
 		 struct kv_pick *out)
 {
@@ -414,7 +493,7 @@ int kv_pick_auto(const struct kv_version *v, const struct kv_pick_options *o,
 			if (score[i] > score[level])
 				level = i;
 		if (score[level] < 1)
-			return pick_tombstones(v, o, out);
+			return pick_useful(v, o, out);
 		if (!level)
 			KV_TRY(complete_level0(v, o, v->levels[0].count - 1, out, &busy));
 		else

@@ -106,7 +106,7 @@ struct kv_db {
 	uint64_t space_unlooked;	/* bytes written since the disk was looked at (space.c) */
 	bool space_low;
 	uint64_t marked_bytes;		/* the journal is no longer than this: its end is promised */
-	bool deletes_told;		/* the workers know that the memtable has many deletes */
+	bool deletes_told;		/* the workers know that the memtable may hide much */
 
 	struct kv_mutex queue_mu;	/* writers waiting for their turn: struct kv_writer */
 	struct kv_link queue;
@@ -270,8 +270,11 @@ int kv_err_space(int err);
  * be less than KV_IMM_MAX. KV_E_no_space and -ENOMEM are harmless.
  */
 int kv_memtable_switch(struct kv_db *db) KV_REQUIRES(&db->commit_mu) KV_NODISCARD;
-/* Has the memtable enough deletes to be flushed for the space that they free, when nothing else is to do? */
-bool kv_memtable_frees_much(const struct kv_memtable *m);
+/*
+ * May the memtable hide so much (by deletes, or by large values) that it is flushed for the space
+ * which that frees, when nothing else is to do?
+ */
+bool kv_memtable_frees_much(const struct kv_db *db, const struct kv_memtable *m);
 void kv_counter_cache_free(struct kv_counter_cache *c);
 
 /* --- flush.c, compact.c, gc.c: one step of background work each ------------------------- */

@@ -96,7 +96,7 @@ static int quiet_flush_locked(struct kv_db *db, bool *out_did) KV_REQUIRES(&db->
 	kv_mutex_lock(&db->mu);
 	flushing = db->imm_count;
 	kv_mutex_unlock(&db->mu);
-	if (flushing || !kv_memtable_frees_much(db->mem))
+	if (flushing || !kv_memtable_frees_much(db, db->mem))
 		return 0;
 	db->quiet_flush_ns = now;
 	*out_did = true;

@@ -28,6 +28,7 @@
 #define GROUP_WRITERS_MAX 256		/* one iovec each */
 #define MEMTABLE_RANGEDELS_MAX 1024	/* they are fragmented anew for readers */
 #define DELETES_MUCH 64			/* or one range tombstone */
+#define BULK_MUCH_PART 8		/* of a segment: values that may have overwritten others */
 
 /* A value that goes to the segment. */
 struct bulk {
@@ -532,10 +533,11 @@ int kv_memtable_switch(struct kv_db *db)
 	return 0;
 }
 
-bool kv_memtable_frees_much(const struct kv_memtable *m)
+bool kv_memtable_frees_much(const struct kv_db *db, const struct kv_memtable *m)
 {
 	return kv_memtable_delete_count(m) +
-	       (uint64_t)DELETES_MUCH * kv_memtable_rangedel_count(m) >= DELETES_MUCH;
+	       (uint64_t)DELETES_MUCH * kv_memtable_rangedel_count(m) >= DELETES_MUCH ||
+	       kv_memtable_bulk_bytes(m) >= db->options.segment_bytes / BULK_MUCH_PART;
 }
 
 static bool memtable_is_full(struct kv_db *db)
@@ -760,7 +762,7 @@ static void want_next(struct kv_db *db)
 	bool journal = kv_memtable_bytes(db->mem) >= db->options.memtable_bytes / 2;
 	bool segment = db->segment && kv_segment_bytes(db->segment->writer) >=
 					      db->options.segment_bytes / 2;
-	bool deletes = !db->deletes_told && kv_memtable_frees_much(db->mem);
+	bool deletes = !db->deletes_told && kv_memtable_frees_much(db, db->mem);
 
 	if ((!journal && !segment && !deletes) || db->options.inline_work)
 		return;

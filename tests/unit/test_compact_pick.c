@@ -55,6 +55,20 @@ static void add_dense(struct kv_edit *e, int level, kv_fileno number, const char
 	ck_ok(kv_edit_add_table(e, level, &m));
 }
 
+/* One that refers to so much in segment 1, which the edit must add. */
+static void add_refs(struct kv_edit *e, int level, kv_fileno number, const char *from,
+		     const char *to, uint64_t bytes)
+{
+	struct kv_segment_ref ref = { 1, bytes };
+	struct kv_sst_meta m = make(number, from, to);
+
+	m.refs = &ref;
+	m.ref_count = 1;
+	ck_ok(kv_edit_add_table(e, level, &m));
+	m.refs = NULL;
+	kv_sst_meta_done(&m);
+}
+
 static struct kv_version *version(struct kv_edit *e)
 {
 	struct kv_version *v;
@@ -272,6 +286,63 @@ UNIT(tombstones_go_down_until_they_are_gone)
 }
 UNIT_END
 
+/* When nothing else is to do, fewer suffice; most of all, of ranges. */
+UNIT(in_quiet_times_few_tombstones_go_down)
+{
+	struct kv_edit e = { 0 };
+	struct kv_pick_options o = options;
+	struct kv_version *v;
+
+	for (int i = 0; i < 2; i++) {
+		struct kv_sst_meta m = make(1, "a", "c");
+
+		m.entries = 1600;
+		m.deletes = i ? 0 : 100;
+		m.range_deletes = i ? 1 : 0;
+		ck_ok(kv_edit_add_table(&e, 2, &m));
+		kv_sst_meta_done(&m);
+		add(&e, 3, 2, "b", "d");
+		v = version(&e);
+		o.quiet = false;
+		expect_auto(v, &o, "");
+		o.quiet = true;
+		expect_auto(v, &o, "1|2");
+		kv_version_unref(v);
+	}
+}
+UNIT_END
+
+/* A small table of large values meets the one whose values it may have overwritten. */
+UNIT(tables_that_may_hide_large_values_go_down)
+{
+	const uint64_t much = 10 * KV_MIB;
+	struct kv_edit e = { 0 };
+	struct kv_version *v;
+
+	ck_ok(kv_edit_add_segment(&e, 1));
+	add_refs(&e, 0, 3, "a", "c", much);
+	add_refs(&e, 0, 2, "x", "z", much);
+	add_refs(&e, 0, 1, "b", "d", much);
+	v = version(&e);
+	expect_auto(v, &options, "3 1");
+	kv_version_unref(v);
+
+	/* Also if the older values lie deeper; not where there are none, nor for what costs too much. */
+	ck_ok(kv_edit_add_segment(&e, 1));
+	add_refs(&e, 1, 1, "a", "c", much);
+	add_refs(&e, 3, 2, "b", "d", much);
+	add_refs(&e, 1, 3, "f", "g", much);
+	add(&e, 3, 4, "f", "g");
+	add_refs(&e, 1, 5, "h", "i", 15000);
+	add_refs(&e, 3, 6, "h", "i", much);
+	v = version(&e);
+	expect_auto(v, &options, ">1");
+	table(v, 1)->busy = true;
+	expect_auto(v, &options, "");
+	kv_version_unref(v);
+}
+UNIT_END
+
 static void expect_range(struct kv_version *v, int level, int output_level, const char *begin,
 			 const char *end, kv_fileno number_max, const char *want)
 {
@@ -345,6 +416,7 @@ static struct kv_version *random_version(uint64_t *random, kv_fileno *number)
 {
 	struct kv_edit e = { 0 };
 
+	ck_ok(kv_edit_add_segment(&e, 1));
 	for (int level = 0; level < KV_LEVELS; level++) {
 		char at[8] = "";
 
@@ -361,6 +433,8 @@ static struct kv_version *random_version(uint64_t *random, kv_fileno *number)
 				add_open(&e, level, ++*number, a, b);
 			else if (tmpstore_random(random) % 3 == 0)
 				add_dense(&e, level, ++*number, a, b);
+			else if (tmpstore_random(random) % 3 == 0)
+				add_refs(&e, level, ++*number, a, b, KV_MIB);
 			else
 				add(&e, level, ++*number, a, b);
 			memcpy(at, b, sizeof(at));
@@ -398,6 +472,23 @@ static struct kv_version *carry_out(struct kv_version *v, const struct kv_pick *
 	return after;
 }
 
+/* Collection of garbage takes any table that isn't busy, and puts another one in its place. */
+static int pick_in_place(uint64_t *random, struct kv_version *v, struct kv_pick *out)
+{
+	int level = (int)(tmpstore_random(random) % KV_LEVELS);
+	const struct kv_level *l = &v->levels[level];
+	struct kv_table *t = l->count ? l->tables[tmpstore_random(random) % l->count] : NULL;
+
+	*out = (struct kv_pick){ 0 };
+	if (!t || t->busy)
+		return 0;
+	*out = (struct kv_pick){ .level = level, .output_level = level, .upper_count = 1 };
+	out->tables = malloc(sizeof(struct kv_table *));
+	ck_assert_ptr_nonnull(out->tables);
+	out->tables[0] = t;
+	return 0;
+}
+
 static int pick_somehow(uint64_t *random, struct kv_version *v, const struct kv_pick_options *o,
 			struct kv_pick *out)
 {
@@ -407,6 +498,8 @@ static int pick_somehow(uint64_t *random, struct kv_version *v, const struct kv_
 	int output_level = level == KV_LEVELS - 1 ? level :
 			   !level ? 1 : level + (int)(tmpstore_random(random) % 2);
 
+	if (tmpstore_random(random) % 5 == 0)
+		return pick_in_place(random, v, out);
 	if (tmpstore_random(random) % 3)
 		return kv_pick_auto(v, o, out);
 	random_key(random, a);
@@ -459,6 +552,7 @@ UNIT(choosing_comes_to_an_end)
 		struct kv_pick p;
 		int steps = 0;
 
+		o.quiet = round % 2;
 		for (;; steps++) {
 			ck_ok(kv_pick_auto(v, &o, &p));
 			if (!p.upper_count)
@@ -476,5 +570,6 @@ UNIT_END
 UNIT_MAIN("compact_pick", a_small_store_has_nothing_to_do, level_0_goes_with_all_that_it_overlaps,
 	  the_cheapest_table_of_a_full_level_goes, equally_cheap_tables_take_turns,
 	  a_table_that_ends_before_a_key_does_not_overlap_it, a_table_is_not_moved_above_too_much,
-	  tombstones_go_down_until_they_are_gone, a_range_by_hand, a_range_by_hand_goes_in_portions,
+	  tombstones_go_down_until_they_are_gone, in_quiet_times_few_tombstones_go_down,
+	  tables_that_may_hide_large_values_go_down, a_range_by_hand, a_range_by_hand_goes_in_portions,
 	  compactions_at_once_do_not_collide, choosing_comes_to_an_end)
