@@ -352,7 +352,7 @@ static int choose_locked(struct kv_gc_run *r) KV_REQUIRES(&r->db->mu)
 	c = malloc(db->version->segment_count * sizeof(*c));
 	if (!c)
 		return -ENOMEM;
-	choose_victims_locked(r, c, find_candidates_locked(db, c));
+	choose_victims_locked(r, c, find_candidates_locked(r->db, c));
 	free(c);
 	return r->victim_count ? claim_locked(r) : 0;
 }
@@ -467,9 +467,9 @@ static int collect(struct kv_db *db, bool *out_did)
 
 	if (is_backing_off(db))
 		return 0;
-	kv_mutex_lock(&db->mu);
+	kv_mutex_lock(&r.db->mu);
 	err = choose_locked(&r);
-	kv_mutex_unlock(&db->mu);
+	kv_mutex_unlock(&r.db->mu);
 	if (!err && !r.victim_count) {
 		set_result(db, 0);
 		return 0;
