@@ -18,6 +18,14 @@ void kv_mutex_lock(struct kv_mutex *m) KV_NO_TSA
 	KV_ASSERT(pthread_mutex_lock(&m->m) == 0);
 }
 
+bool kv_mutex_trylock(struct kv_mutex *m) KV_NO_TSA
+{
+	int err = pthread_mutex_trylock(&m->m);
+
+	KV_ASSERT(err == 0 || err == EBUSY);
+	return err == 0;
+}
+
 void kv_mutex_unlock(struct kv_mutex *m) KV_NO_TSA
 {
 	KV_ASSERT(pthread_mutex_unlock(&m->m) == 0);

@@ -38,6 +38,8 @@ struct KV_CAPABILITY kv_rwlock {
 void kv_mutex_init(struct kv_mutex *m);
 void kv_mutex_done(struct kv_mutex *m);
 void kv_mutex_lock(struct kv_mutex *m) KV_ACQUIRE(m);
+/* False, at once, when somebody has it. */
+bool kv_mutex_trylock(struct kv_mutex *m) KV_TSA(try_acquire_capability(true, m));
 void kv_mutex_unlock(struct kv_mutex *m) KV_RELEASE(m);
 
 void kv_cond_init(struct kv_cond *c);

@@ -216,7 +216,9 @@ void kv_sync_mark(struct kv_db *db)
 	struct kv_journal *j;
 	uint64_t bytes;
 
-	kv_mutex_lock(&db->commit_mu);
+	/* Who holds it may be waiting for a flush, which is our thread's to do; and then it isn't idle. */
+	if (!kv_mutex_trylock(&db->commit_mu))
+		return;
 	j = db->journal->journal;
 	bytes = kv_journal_bytes(j);
 	if (!atomic_load_explicit(&db->poisoned, memory_order_acquire) &&
