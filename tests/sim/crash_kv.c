@@ -39,6 +39,7 @@ struct run {
 	struct ref states[BATCHES_MAX + 1]; /* states[i]: after i batches */
 	uint64_t begun, done, synced;	/* batches: written or being written; acknowledged; durable */
 	int error;			/* the first, with a dying disk */
+	uint64_t collections;		/* of garbage in the value log */
 
 	uint64_t point;			/* changes so far */
 	uint64_t images;		/* looked at */
@@ -313,11 +314,26 @@ static bool step_write(struct run *r)
 	return true;
 }
 
+static void count_collections(struct run *r)
+{
+	struct kv_stats s;
+
+	kv_stats(r->db, &s);
+	r->collections += s.gc_runs;
+}
+
+/* In every other round more is overwritten and compacted, so that much garbage is collected. */
+static bool makes_garbage(uint64_t run_seed)
+{
+	return run_seed >> 4 & 1;
+}
+
 static bool step_close(struct run *r)
 {
 	struct kv_options o = options(r->env);
 	struct kv_db *db = r->db;
 
+	count_collections(r);
 	kv_snapshot_free(db, r->snap);
 	r->snap = NULL;
 	r->db = NULL;
@@ -340,6 +356,8 @@ static bool step(struct run *r)
 	uint32_t what = ref_below(&r->random, 100);
 	struct kv_slice none = { NULL, 0 };
 
+	if (makes_garbage(r->seed) && ref_chance(&r->random, 6))
+		return step_durable(r, kv_compact(r->db, none, none));
 	if (what < 3)
 		return step_durable(r, kv_flush(r->db));
 	if (what < 5)
@@ -370,10 +388,10 @@ static void run_init(struct run *r, uint64_t run_seed)
 		.gen = {
 			.random = run_seed + 1,
 			.prefix = 'a',
-			.keys = 80,
+			.keys = makes_garbage(run_seed) ? 30 : 80,
 			.medium_bytes = 128,
 			.bulk_bytes = 1024,
-			.value_bytes_max = 5000,
+			.value_bytes_max = makes_garbage(run_seed) ? 9000 : 5000,
 		},
 	};
 	CHECK(r->env);
@@ -391,6 +409,7 @@ static void workload(struct run *r)
 		good = step(r);
 	if (!r->db)
 		return;
+	count_collections(r);
 	if (good && !kv_env_sim_stopped(r->env))
 		check_content(r->db, &r->states[r->done]);
 	kv_snapshot_free(r->db, r->snap);
@@ -433,8 +452,9 @@ static void run_round(uint64_t run_seed)
 	kv_env_sim_hook(r.env, before_change, &r);
 	workload(&r);
 	points = kv_env_sim_ops(r.env);
-	printf("seed %" PRIu64 ": %" PRIu64 " batches, %" PRIu64 " changes, %" PRIu64 " crashes\n",
-	       run_seed, r.done, points, r.images);
+	printf("seed %" PRIu64 ": %" PRIu64 " batches, %" PRIu64 " collections, %" PRIu64
+	       " changes, %" PRIu64 " crashes\n", run_seed, r.done, r.collections, points,
+	       r.images);
 	fflush(stdout);
 	run_done(&r);
 
