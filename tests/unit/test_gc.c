@@ -415,9 +415,11 @@ UNIT(a_failure_to_read_is_reported_once_and_passes)
 	ck_assert_int_eq(try_compact(&f), -EIO);
 	errors = f.errors;
 	ck_assert_uint_gt(errors, 0);
-	/* It isn't tried with each write, but now and then. */
-	for (uint32_t i = 0; i < 20; i++)
+	/* It isn't tried with each flush, but now and then. */
+	for (uint32_t i = 0; i < 20; i++) {
 		ck_ok(dbfix_put(&f, "small", "value", true));
+		ck_ok(kv_flush(f.db));
+	}
 	ck_assert_uint_eq(f.errors, errors);
 	kv_env_sim_heal(f.env);
 	expect_thin(&f, 1);
