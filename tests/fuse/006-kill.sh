@@ -9,11 +9,12 @@ for round in 1 2 3 4 5; do
 	mkdir "$mnt/synced"
 	cp -a /usr/include/linux "$mnt/synced/tree"
 	"$kvfsctl" sync "$mnt"
-	# Replaces a file atomically, over and over, beside a copy.
+	# Replaces a file atomically, over and over, beside a copy. Both go into the mount first: a path would
+	# lead into the directory below it once it is gone, and there they would go on for ever.
 	echo 0 >"$mnt/counter"
-	(i=0; while i=$((i + 1)) && echo "$i $i" >"$mnt/counter.new" && mv "$mnt/counter.new" "$mnt/counter"; do :; done) 2>/dev/null &
+	(cd "$mnt"; i=0; while i=$((i + 1)) && echo "$i $i" >counter.new && mv counter.new counter; do :; done) 2>/dev/null &
 	a=$!
-	(cp -a /usr/include "$mnt/new"; rm -rf "$mnt/new") 2>/dev/null &
+	(cd "$mnt"; cp -a /usr/include new; rm -rf new) 2>/dev/null &
 	b=$!
 	while [ "$(find "$mnt/new" 2>/dev/null | wc -l)" -lt $((round * 150)) ]; do kill -0 $b || break; done
 	kill_daemon
