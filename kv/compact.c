@@ -18,7 +18,6 @@
 #include "kv/cursor_merge.h"
 #include "kv/db.h"
 
-#define FILTER_BITS_PER_KEY 10
 
 /* --- the inputs of one level, one behind the other ---------------------------------------- */
 
@@ -394,14 +393,7 @@ static int choose_inputs(struct job *j)
 
 static int output_open(struct job *j)
 {
-	const struct kv_options *o = &j->db->options;
-	const struct kv_sst_options so = {
-		.block_bytes = o->block_bytes,
-		.filter_bits_per_key = FILTER_BITS_PER_KEY,
-		.compress = !o->no_compression,
-	};
-
-	return kv_sst_build_new(&j->db->store, kv_fileno_take(j->db), &so, &j->build);
+	return kv_table_build_new(j->db, kv_fileno_take(j->db), j->pick.output_level, &j->build);
 }
 
 static int rangedel_cmp(const void *pa, const void *pb)

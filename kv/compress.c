@@ -1,5 +1,7 @@
 #include "kv/compress.h"
 
+#include <limits.h>
+#include <lz4.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <zstd.h>
@@ -99,34 +101,67 @@ static bool sample_compresses(ZSTD_CCtx *cctx, struct kv_slice raw)
 					       COMPRESS_LEVEL));
 }
 
-enum kv_codec kv_compress(struct kv_slice raw, struct kv_buf *out)
+/* Both return the bytes written, 0 for failure: also as soon as they would be more than bytes_max. */
+
+static size_t compress_zstd(struct kv_slice raw, void *to, size_t bytes_max)
+{
+	ZSTD_CCtx *cctx = compress_context();
+	size_t bytes;
+
+	if (!cctx || (raw.bytes > SAMPLE_FROM_BYTES && !sample_compresses(cctx, raw)))
+		return 0;
+	bytes = ZSTD_compressCCtx(cctx, to, bytes_max, raw.data, raw.bytes, COMPRESS_LEVEL);
+	return ZSTD_isError(bytes) ? 0 : bytes;
+}
+
+/* Goes fast over what does not compress, so it needs no sample. */
+static size_t compress_lz4(struct kv_slice raw, void *to, size_t bytes_max)
+{
+	int bytes;
+
+	if (raw.bytes > LZ4_MAX_INPUT_SIZE)
+		return 0;
+	bytes = LZ4_compress_default(raw.data, to, (int)raw.bytes, (int)bytes_max);
+	return bytes > 0 ? (size_t)bytes : 0;
+}
+
+enum kv_codec kv_compress(enum kv_codec codec, struct kv_slice raw, struct kv_buf *out)
 {
 	size_t bytes_max = raw.bytes - raw.bytes / 8, bytes;
-	ZSTD_CCtx *cctx;
 
-	if (raw.bytes < COMPRESS_BYTES_MIN)
+	if (codec == KV_CODEC_NONE || raw.bytes < COMPRESS_BYTES_MIN ||
+	    kv_buf_reserve(out, bytes_max))
 		return KV_CODEC_NONE;
-	cctx = compress_context();
-	if (!cctx)
-		return KV_CODEC_NONE;
-	if (raw.bytes > SAMPLE_FROM_BYTES && !sample_compresses(cctx, raw))
-		return KV_CODEC_NONE;
-	if (kv_buf_reserve(out, bytes_max))
-		return KV_CODEC_NONE;
-	/* Fails as soon as the result would be larger than what pays. */
-	bytes = ZSTD_compressCCtx(cctx, out->data + out->bytes, bytes_max, raw.data, raw.bytes,
-				  COMPRESS_LEVEL);
-	if (ZSTD_isError(bytes))
-		return KV_CODEC_NONE;
+	bytes = codec == KV_CODEC_LZ4 ? compress_lz4(raw, out->data + out->bytes, bytes_max) :
+					compress_zstd(raw, out->data + out->bytes, bytes_max);
 	out->bytes += bytes;
-	return KV_CODEC_ZSTD;
+	return bytes ? codec : KV_CODEC_NONE;
+}
+
+static int decompress_zstd(struct kv_slice stored, void *to, size_t raw_bytes)
+{
+	ZSTD_DCtx *dctx = decompress_context();
+	size_t bytes;
+
+	if (!dctx)
+		return -ENOMEM;
+	/* Writes raw_bytes at the most, whatever the frame says of itself. */
+	bytes = ZSTD_decompressDCtx(dctx, to, raw_bytes, stored.data, stored.bytes);
+	return ZSTD_isError(bytes) || bytes != raw_bytes ? KV_E_bad_compression : 0;
+}
+
+static int decompress_lz4(struct kv_slice stored, void *to, size_t raw_bytes)
+{
+	int bytes;
+
+	if (stored.bytes > INT_MAX || raw_bytes > INT_MAX)
+		return KV_E_bad_compression;
+	bytes = LZ4_decompress_safe(stored.data, to, (int)stored.bytes, (int)raw_bytes);
+	return bytes < 0 || (size_t)bytes != raw_bytes ? KV_E_bad_compression : 0;
 }
 
 int kv_decompress(enum kv_codec codec, struct kv_slice stored, void *to, size_t raw_bytes)
 {
-	ZSTD_DCtx *dctx;
-	size_t bytes;
-
 	switch (codec) {
 	case KV_CODEC_NONE:
 		if (stored.bytes != raw_bytes)
@@ -135,14 +170,9 @@ int kv_decompress(enum kv_codec codec, struct kv_slice stored, void *to, size_t 
 			memcpy(to, stored.data, raw_bytes);
 		return 0;
 	case KV_CODEC_ZSTD:
-		dctx = decompress_context();
-		if (!dctx)
-			return -ENOMEM;
-		/* Writes raw_bytes at the most, whatever the frame says of itself. */
-		bytes = ZSTD_decompressDCtx(dctx, to, raw_bytes, stored.data, stored.bytes);
-		if (ZSTD_isError(bytes) || bytes != raw_bytes)
-			return KV_E_bad_compression;
-		return 0;
+		return decompress_zstd(stored, to, raw_bytes);
+	case KV_CODEC_LZ4:
+		return decompress_lz4(stored, to, raw_bytes);
 	default:
 		return KV_E_bad_compression;
 	}

@@ -1,4 +1,4 @@
-/* zstd behind two small calls. Contexts are kept per thread. */
+/* The codecs behind two small calls. Contexts are kept per thread. */
 #ifndef KV_COMPRESS_H
 #define KV_COMPRESS_H
 
@@ -6,11 +6,11 @@
 #include "kv/format.h"
 
 /*
- * Appends the compressed bytes to out and returns KV_CODEC_ZSTD when that
- * saves at least an eighth; else leaves out as it was and returns
- * KV_CODEC_NONE. Gives up early on what does not compress.
+ * Appends the compressed bytes to out and returns codec when that saves at
+ * least an eighth; else leaves out as it was and returns KV_CODEC_NONE. Gives up
+ * early on what does not compress. With KV_CODEC_NONE does nothing.
  */
-enum kv_codec kv_compress(struct kv_slice raw, struct kv_buf *out);
+enum kv_codec kv_compress(enum kv_codec codec, struct kv_slice raw, struct kv_buf *out);
 
 /*
  * Writes exactly raw_bytes to `to`. KV_E_bad_compression when stored is not

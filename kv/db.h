@@ -188,6 +188,10 @@ struct kv_db {
 /* The options with every 0 replaced by its default. KV_E_bad_option, reported. */
 int kv_options_fill(const struct kv_options *in, struct kv_options *out) KV_NODISCARD;
 
+/* A table for the level: how its blocks are cut and compressed follows from the options. */
+int kv_table_build_new(struct kv_db *db, kv_fileno number, int level, struct kv_sst_build **out)
+	KV_NODISCARD;
+
 /* --- read.c: the read state, gets, snapshots ------------------------------------------ */
 
 /*

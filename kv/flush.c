@@ -17,7 +17,6 @@
 #include "kv/checksum.h"
 #include "kv/compress.h"
 
-#define FILTER_BITS_PER_KEY 10
 
 /* Entries are held back while values are gathered, so that these are written together. */
 #define WINDOW_BYTES KV_MIB
@@ -215,7 +214,7 @@ static int hold_back(struct flush *f, struct kv_slice ikey, struct kv_slice valu
 	KV_TRY(kv_buf_append_slice(&f->bytes, ikey));
 	e->value_at = f->bytes.bytes;
 	if (e->medium && !f->db->options.no_compression)
-		e->codec = kv_compress(value, &f->bytes);
+		e->codec = kv_compress(KV_CODEC_LZ4, value, &f->bytes);
 	if (e->codec == KV_CODEC_NONE)
 		KV_TRY(kv_buf_append_slice(&f->bytes, value));
 	e->value_bytes = f->bytes.bytes - e->value_at;
@@ -268,17 +267,11 @@ static int add_rangedels(struct flush *f)
 
 static int open_sources(struct flush *f, kv_fileno number)
 {
-	const struct kv_sst_options options = {
-		.block_bytes = f->db->options.block_bytes,
-		.filter_bits_per_key = FILTER_BITS_PER_KEY,
-		.compress = !f->db->options.no_compression,
-	};
-
 	KV_TRY(kv_memtable_rangedels(f->m, &f->rangedels));
 	f->cursor = kv_memtable_cursor(f->m);
 	if (!f->cursor)
 		return -ENOMEM;
-	return kv_sst_build_new(&f->db->store, number, &options, &f->build);
+	return kv_table_build_new(f->db, number, 0, &f->build);
 }
 
 static int finish_table(struct flush *f, struct kv_edit *edit)

@@ -113,7 +113,9 @@ KV_DISK_SIZE(kv_journal_begin, 32);
 
 enum kv_codec {
 	KV_CODEC_NONE = 0,
-	KV_CODEC_ZSTD = 1,
+	KV_CODEC_ZSTD = 1,	/* dense: what is written once and read from the cache */
+	KV_CODEC_LZ4 = 2,	/* fast: what is written or read at the speed of its caller */
+	KV_CODEC_END
 };
 
 #define KV_RECORD_MAGIC 0x43526c76u	/* "vlRC" */

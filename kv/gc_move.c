@@ -26,7 +26,6 @@
 #include "kv/checksum.h"
 #include "kv/compress.h"
 
-#define FILTER_BITS_PER_KEY 10
 #define WINDOW_BYTES KV_MIB		/* copies are written together */
 #define WINDOW_VALUES 256
 #define COPY_PERCENT_MAX 90		/* of the victims' size; else it isn't worth it */
@@ -322,7 +321,7 @@ static int cut(struct kv_gc_run *r, struct window *w, const struct kv_vptr *p, s
 	put->raw_bytes = p->part_bytes;
 	put->codec = KV_CODEC_NONE;
 	if (!r->db->options.no_compression)
-		put->codec = kv_compress(part, &w->bytes);
+		put->codec = kv_compress(KV_CODEC_LZ4, part, &w->bytes);
 	if (put->codec == KV_CODEC_NONE)
 		KV_TRY(kv_buf_append_slice(&w->bytes, part));
 	put->stored.bytes = w->bytes.bytes - value_at;
@@ -508,17 +507,11 @@ static int finish_table(struct kv_gc_run *r, const struct kv_gc_table *t,
 
 static int rewrite_table(struct kv_gc_run *r, const struct kv_gc_table *t)
 {
-	const struct kv_options *o = &r->db->options;
-	const struct kv_sst_options so = {
-		.block_bytes = o->block_bytes,
-		.filter_bits_per_key = FILTER_BITS_PER_KEY,
-		.compress = !o->no_compression,
-	};
 	struct kv_sst_build *build;
 	int err;
 
 	kv_count(&r->db->counters.compact_read_bytes, t->table->meta.file_bytes);
-	KV_TRY(written(r, kv_sst_build_new(&r->db->store, kv_fileno_take(r->db), &so, &build)));
+	KV_TRY(written(r, kv_table_build_new(r->db, kv_fileno_take(r->db), t->level, &build)));
 	err = each_entry(r, t->table, rewrite_entry, build, rewrite_rangedels);
 	if (!err)
 		err = finish_table(r, t, build);

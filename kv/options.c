@@ -54,3 +54,22 @@ int kv_options_fill(const struct kv_options *in, struct kv_options *out)
 	*out = o;
 	return 0;
 }
+
+#define FILTER_BITS_PER_KEY 10
+/*
+ * Tables of the first levels are written again soon, so they are compressed fast; those of
+ * deeper levels hold most of the data, and densely.
+ */
+#define DENSE_LEVEL 2
+
+int kv_table_build_new(struct kv_db *db, kv_fileno number, int level, struct kv_sst_build **out)
+{
+	const struct kv_sst_options options = {
+		.block_bytes = db->options.block_bytes,
+		.filter_bits_per_key = FILTER_BITS_PER_KEY,
+		.codec = db->options.no_compression ? KV_CODEC_NONE :
+			 level < DENSE_LEVEL ? KV_CODEC_LZ4 : KV_CODEC_ZSTD,
+	};
+
+	return kv_sst_build_new(&db->store, number, &options, out);
+}

@@ -43,7 +43,7 @@ int kv_sst_meta_copy(struct kv_sst_meta *to, const struct kv_sst_meta *from) KV_
 struct kv_sst_options {
 	uint32_t block_bytes;
 	uint32_t filter_bits_per_key;	/* 0: no filter */
-	bool compress;
+	enum kv_codec codec;		/* KV_CODEC_NONE: not compressed */
 };
 
 struct kv_sst_build;

@@ -104,7 +104,7 @@ static int write_out(struct kv_sst_build *b)
 	return 0;
 }
 
-static int write_block(struct kv_sst_build *b, struct kv_slice raw, bool compress,
+static int write_block(struct kv_sst_build *b, struct kv_slice raw, enum kv_codec codec,
 		       struct kv_block_handle *out)
 {
 	uint64_t offset = end_offset(b);
@@ -114,8 +114,7 @@ static int write_block(struct kv_sst_build *b, struct kv_slice raw, bool compres
 
 	if (raw.bytes > KV_BLOCK_RAW_BYTES_MAX)
 		return build_fail(b, KV_E_too_big, "a block cannot be written");
-	if (compress)
-		trailer.codec = (uint8_t)kv_compress(raw, &b->out);
+	trailer.codec = (uint8_t)kv_compress(codec, raw, &b->out);
 	if (trailer.codec == KV_CODEC_NONE)
 		KV_TRY(kv_buf_append_slice(&b->out, raw));
 	stored = kv_slice(b->out.data + start, b->out.bytes - start);
@@ -134,7 +133,7 @@ static int flush_data(struct kv_sst_build *b)
 	if (!b->data.count)
 		return 0;
 	KV_TRY(kv_block_finish(&b->data, &raw));
-	KV_TRY(write_block(b, raw, b->options.compress, &h));
+	KV_TRY(write_block(b, raw, b->options.codec, &h));
 	disk = kv_block_handle_encode(h);
 	KV_TRY(kv_block_add(&b->index, kv_buf_slice(&b->last_key), kv_slice(&disk, sizeof(disk))));
 	kv_block_builder_reset(&b->data);
@@ -216,7 +215,7 @@ static int write_index(struct kv_sst_build *b, struct kv_block_handle *out)
 	if (!b->index.count)
 		return 0;
 	KV_TRY(kv_block_finish(&b->index, &raw));
-	return write_block(b, raw, b->options.compress, out);
+	return write_block(b, raw, b->options.codec, out);
 }
 
 static int write_properties(struct kv_sst_build *b, struct kv_block_handle *out)
@@ -235,7 +234,7 @@ static int write_tail(struct kv_sst_build *b)
 
 	KV_TRY(flush_data(b));
 	if (b->rangedels.bytes)
-		KV_TRY(write_block(b, kv_buf_slice(&b->rangedels), b->options.compress,
+		KV_TRY(write_block(b, kv_buf_slice(&b->rangedels), b->options.codec,
 				   &range_deletes));
 	KV_TRY(write_filter(b, &filter));
 	KV_TRY(write_index(b, &index));

@@ -25,7 +25,7 @@ static bool vptr_is_valid(const struct kv_vptr *p)
 		return false;
 	if (p->codec == KV_CODEC_NONE)
 		return p->stored_bytes == p->raw_bytes;
-	return p->codec == KV_CODEC_ZSTD;
+	return p->codec < KV_CODEC_END;
 }
 
 int kv_vptr_decode(struct kv_slice s, struct kv_vptr *out)
@@ -129,7 +129,7 @@ static bool record_is_plausible(const struct kv_vlog_record *r)
 		return false;
 	if (kv_le32_get(r->codec) == KV_CODEC_NONE)
 		return stored_bytes == raw_bytes;
-	return kv_le32_get(r->codec) == KV_CODEC_ZSTD;
+	return kv_le32_get(r->codec) < KV_CODEC_END;
 }
 
 static bool record_sum_matches(const struct kv_vlog_record *r, struct kv_slice key,

@@ -191,7 +191,7 @@ static void put_check(const struct kv_segment_put *p)
 {
 	KV_ASSERT(p->key.bytes <= KV_KEY_BYTES_MAX);
 	KV_ASSERT(p->stored.bytes <= KV_VALUE_BYTES_MAX && p->raw_bytes <= KV_VALUE_BYTES_MAX);
-	KV_ASSERT(p->codec == KV_CODEC_ZSTD || p->stored.bytes == p->raw_bytes);
+	KV_ASSERT(p->codec != KV_CODEC_NONE || p->stored.bytes == p->raw_bytes);
 }
 
 /* Adds a part to the write that is being gathered. Scratch has been reserved: it stays put. */

@@ -235,7 +235,7 @@ static int encode_bulk(struct kv_db *db, struct kv_writer *w, uint32_t op, struc
 	KV_TRY(grow(&w->bulks, w->bulk_count, &w->bulk_count_max, sizeof(*w->bulks)));
 	KV_TRY(grow(&w->puts, w->bulk_count, &w->put_count_max, sizeof(*w->puts)));
 	if (!db->options.no_compression && hint != KV_HINT_INCOMPRESSIBLE)
-		put.codec = kv_compress(value, &w->stored);
+		put.codec = kv_compress(KV_CODEC_LZ4, value, &w->stored);
 	if (put.codec == KV_CODEC_NONE && !stays)
 		KV_TRY(kv_buf_append_slice(&w->stored, value));
 	b.in_stored = put.codec != KV_CODEC_NONE || !stays;

@@ -181,9 +181,9 @@ static void add_all(struct kv_sst_build *b)
 static void seeds(fuzz_emit_fn *emit, void *arg)
 {
 	static const struct kv_sst_options options[] = {
-		{ .block_bytes = 4096, .filter_bits_per_key = 10, .compress = false },
-		{ .block_bytes = 32, .filter_bits_per_key = 0, .compress = false },
-		{ .block_bytes = 64, .filter_bits_per_key = 10, .compress = true },
+		{ .block_bytes = 4096, .filter_bits_per_key = 10, .codec = KV_CODEC_NONE },
+		{ .block_bytes = 32, .filter_bits_per_key = 0, .codec = KV_CODEC_NONE },
+		{ .block_bytes = 64, .filter_bits_per_key = 10, .codec = KV_CODEC_LZ4 },
 	};
 	KV_AUTO(kv_buf_done) struct kv_buf file = KV_BUF_INIT;
 	struct kv_sst_meta meta;

@@ -135,7 +135,7 @@ static void put(struct kv_segment_writer *w, const char *key, struct kv_slice ra
 		struct kv_vptr *out)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf b = KV_BUF_INIT;
-	enum kv_codec codec = kv_compress(raw, &b);
+	enum kv_codec codec = kv_compress(raw.bytes % 2 ? KV_CODEC_LZ4 : KV_CODEC_ZSTD, raw, &b);
 	struct kv_segment_put p = {
 		.key = kv_slice_str(key), .seqno = 4,
 		.stored = codec == KV_CODEC_NONE ? raw : kv_buf_slice(&b),

@@ -21,7 +21,7 @@ mkdir -p "$out/obj"
 # shellcheck disable=SC2054
 flags=(-std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 "-I$top" -O1 -g -fno-omit-frame-pointer
 	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DKV_DEBUG=1 -Wall -pthread)
-read -r -a libs <<<"$(pkg-config --libs libzstd libxxhash)"
+read -r -a libs <<<"$(pkg-config --libs libzstd liblz4 libxxhash)"
 
 # What the targets reach: the engine, the bytes of the filesystem, options, the disk for seeds.
 sources=("$top"/kv/*.c "$top"/fs/key.c "$top"/fs/record.c "$top"/fs/siphash.c "$top"/fs/opts.c

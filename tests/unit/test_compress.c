@@ -12,6 +12,8 @@ static void fill_text(uint8_t *to, size_t bytes)
 		to[i] = (uint8_t)(text[i % (sizeof(text) - 1)] + (i / 997) % 3);
 }
 
+static const enum kv_codec codecs[] = { KV_CODEC_ZSTD, KV_CODEC_LZ4 };
+
 static void fill_noise(uint8_t *to, size_t bytes, uint64_t seed)
 {
 	for (size_t i = 0; i < bytes; i++) {
@@ -20,7 +22,7 @@ static void fill_noise(uint8_t *to, size_t bytes, uint64_t seed)
 	}
 }
 
-UNIT(text_round_trips_and_is_appended)
+static void round_trip(enum kv_codec codec)
 {
 	static const size_t sizes[] = { 64, 100, 4096, 8192, 8193, 65536, 1 << 20 };
 
@@ -30,9 +32,9 @@ UNIT(text_round_trips_and_is_appended)
 
 		fill_text(raw, sizes[i]);
 		ck_ok(kv_buf_append(&out, "abc", 3));
-		if (kv_compress(kv_slice(raw, sizes[i]), &out) == KV_CODEC_ZSTD) {
+		if (kv_compress(codec, kv_slice(raw, sizes[i]), &out) == codec) {
 			ck_assert_uint_le(out.bytes - 3, sizes[i] - sizes[i] / 8);
-			ck_ok(kv_decompress(KV_CODEC_ZSTD, kv_slice(out.data + 3, out.bytes - 3),
+			ck_ok(kv_decompress(codec, kv_slice(out.data + 3, out.bytes - 3),
 					    back, sizes[i]));
 			ck_assert_mem_eq(raw, back, sizes[i]);
 		} else {
@@ -43,9 +45,15 @@ UNIT(text_round_trips_and_is_appended)
 		free(back);
 	}
 }
+
+UNIT(text_round_trips_and_is_appended)
+{
+	for (size_t i = 0; i < KV_ARRAY_LEN(codecs); i++)
+		round_trip(codecs[i]);
+}
 UNIT_END
 
-UNIT(noise_is_left_alone)
+static void leave_noise_alone(enum kv_codec codec)
 {
 	static const size_t sizes[] = { 0, 1, 63, 64, 4096, 8192, 100000 };
 	KV_AUTO(kv_buf_done) struct kv_buf out = KV_BUF_INIT;
@@ -53,10 +61,16 @@ UNIT(noise_is_left_alone)
 
 	fill_noise(raw, 100000, 4711);
 	for (size_t i = 0; i < KV_ARRAY_LEN(sizes); i++) {
-		ck_assert_int_eq(kv_compress(kv_slice(raw, sizes[i]), &out), KV_CODEC_NONE);
+		ck_assert_int_eq(kv_compress(codec, kv_slice(raw, sizes[i]), &out), KV_CODEC_NONE);
 		ck_assert_uint_eq(out.bytes, 0);
 	}
 	free(raw);
+}
+
+UNIT(noise_is_left_alone)
+{
+	for (size_t i = 0; i < KV_ARRAY_LEN(codecs); i++)
+		leave_noise_alone(codecs[i]);
 }
 UNIT_END
 
@@ -72,42 +86,54 @@ UNIT(uncompressed_is_copied)
 }
 UNIT_END
 
-UNIT(damage_is_an_error_or_harmless)
+static void damage_all(enum kv_codec codec)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf out = KV_BUF_INIT;
 	uint8_t raw[2000], back[2000];
 	unsigned refused = 0;
 
 	fill_text(raw, sizeof(raw));
-	ck_assert_int_eq(kv_compress(kv_slice(raw, sizeof(raw)), &out), KV_CODEC_ZSTD);
+	ck_assert_int_eq(kv_compress(codec, kv_slice(raw, sizeof(raw)), &out), codec);
 	for (size_t i = 0; i < out.bytes; i++)
 		for (int bit = 0; bit < 8; bit++) {
 			out.data[i] ^= (uint8_t)(1 << bit);
-			refused += kv_decompress(KV_CODEC_ZSTD, kv_buf_slice(&out), back,
+			refused += kv_decompress(codec, kv_buf_slice(&out), back,
 						 sizeof(back)) == KV_E_bad_compression;
 			out.data[i] ^= (uint8_t)(1 << bit);
 		}
 	ck_assert_uint_gt(refused, 0);
 	for (size_t cut = 0; cut < out.bytes; cut++)
-		ck_assert_int_eq(kv_decompress(KV_CODEC_ZSTD, kv_slice(out.data, cut), back,
+		ck_assert_int_eq(kv_decompress(codec, kv_slice(out.data, cut), back,
 					       sizeof(back)), KV_E_bad_compression);
+}
+
+UNIT(damage_is_an_error_or_harmless)
+{
+	for (size_t i = 0; i < KV_ARRAY_LEN(codecs); i++)
+		damage_all(codecs[i]);
 }
 UNIT_END
 
-UNIT(the_length_must_be_exact)
+static void mistake_lengths(enum kv_codec codec)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf out = KV_BUF_INIT;
 	uint8_t raw[2000], back[2001];
 
 	fill_text(raw, sizeof(raw));
-	ck_assert_int_eq(kv_compress(kv_slice(raw, sizeof(raw)), &out), KV_CODEC_ZSTD);
-	ck_ok(kv_decompress(KV_CODEC_ZSTD, kv_buf_slice(&out), back, 2000));
-	ck_assert_int_eq(kv_decompress(KV_CODEC_ZSTD, kv_buf_slice(&out), back, 1999),
+	ck_assert_int_eq(kv_compress(codec, kv_slice(raw, sizeof(raw)), &out), codec);
+	ck_ok(kv_decompress(codec, kv_buf_slice(&out), back, 2000));
+	ck_assert_int_eq(kv_decompress(codec, kv_buf_slice(&out), back, 1999),
 			 KV_E_bad_compression);
-	ck_assert_int_eq(kv_decompress(KV_CODEC_ZSTD, kv_buf_slice(&out), back, 2001),
+	ck_assert_int_eq(kv_decompress(codec, kv_buf_slice(&out), back, 2001),
 			 KV_E_bad_compression);
-	ck_assert_int_eq(kv_decompress((enum kv_codec)7, kv_buf_slice(&out), back, 2000),
+	ck_assert_int_eq(kv_decompress(KV_CODEC_END, kv_buf_slice(&out), back, 2000),
 			 KV_E_bad_compression);
+}
+
+UNIT(the_length_must_be_exact)
+{
+	for (size_t i = 0; i < KV_ARRAY_LEN(codecs); i++)
+		mistake_lengths(codecs[i]);
 }
 UNIT_END
 
@@ -119,7 +145,7 @@ static void *compress_some(void *arg)
 	fill_text(raw, sizeof(raw));
 	for (int i = 0; i < 50; i++) {
 		kv_buf_reset(&out);
-		if (kv_compress(kv_slice(raw, sizeof(raw)), &out) != KV_CODEC_ZSTD ||
+		if (kv_compress(KV_CODEC_ZSTD, kv_slice(raw, sizeof(raw)), &out) != KV_CODEC_ZSTD ||
 		    kv_decompress(KV_CODEC_ZSTD, kv_buf_slice(&out), back, sizeof(back)) ||
 		    memcmp(raw, back, sizeof(raw)) != 0)
 			*(bool *)arg = false;

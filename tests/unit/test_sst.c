@@ -79,7 +79,7 @@ static void model_open(struct model *m)
 
 static void model_build(struct model *m, uint32_t block_bytes, uint32_t bits, bool compress)
 {
-	struct kv_sst_options options = { block_bytes, bits, compress };
+	struct kv_sst_options options = { block_bytes, bits, compress ? KV_CODEC_ZSTD : KV_CODEC_NONE };
 	struct kv_sst_build *b;
 	uint64_t bytes;
 	int err = 0;

@@ -145,7 +145,7 @@ static void many_make(struct many *m, uint64_t *random)
 		snprintf(m->keys[i], sizeof(m->keys[i]), "%.*s%zu", (int)(i % 9), "abcdefghi", i);
 		m->puts[i] = put_plain(kv_slice_str(m->keys[i]), kv_buf_slice(&m->raws[i]));
 		m->puts[i].seqno = i + 1;
-		if (kv_compress(kv_buf_slice(&m->raws[i]), &m->packed[i]) == KV_CODEC_ZSTD) {
+		if (kv_compress(KV_CODEC_ZSTD, kv_buf_slice(&m->raws[i]), &m->packed[i]) == KV_CODEC_ZSTD) {
 			m->puts[i].stored = kv_buf_slice(&m->packed[i]);
 			m->puts[i].codec = KV_CODEC_ZSTD;
 			m->puts[i].value_checksum = kv_checksum(m->puts[i].stored, 0);
@@ -281,7 +281,7 @@ static void damage_init(struct damage *d)
 		memset(d->raws[i].data, 'a' + i, d->raws[i].bytes);
 		puts[i] = put_plain(kv_slice_str("some key"), kv_buf_slice(&d->raws[i]));
 	}
-	ck_assert_int_eq(kv_compress(kv_buf_slice(&d->raws[1]), &packed), KV_CODEC_ZSTD);
+	ck_assert_int_eq(kv_compress(KV_CODEC_ZSTD, kv_buf_slice(&d->raws[1]), &packed), KV_CODEC_ZSTD);
 	puts[1].codec = KV_CODEC_ZSTD;
 	puts[1].stored = kv_buf_slice(&packed);
 	puts[1].value_checksum = kv_checksum(puts[1].stored, 0);
