@@ -16,8 +16,10 @@ struct kv_block_builder {
 	struct kv_buf restarts;		/* le32 each */
 	struct kv_buf last_key;
 	uint32_t since_restart, restart_interval, count;
+	size_t restart_at;		/* offset of the last restart */
 };
 
+/* restart_interval: of so many entries at most one is a restart, if they are short. */
 void kv_block_builder_init(struct kv_block_builder *b, uint32_t restart_interval);
 void kv_block_builder_done(struct kv_block_builder *b);
 void kv_block_builder_reset(struct kv_block_builder *b);
@@ -27,6 +29,20 @@ int kv_block_add(struct kv_block_builder *b, struct kv_slice ikey, struct kv_sli
 size_t kv_block_builder_bytes(const struct kv_block_builder *b);
 /* Appends the restarts. *out stays until the reset. */
 int kv_block_finish(struct kv_block_builder *b, struct kv_slice *out) KV_NODISCARD;
+
+struct kv_block_found {
+	bool found;		/* else all entries are before, and the fields below say nothing */
+	bool same_user_key;
+	uint64_t trailer;	/* seqno and kind, see ikey.h */
+	struct kv_slice value;	/* in the block */
+};
+
+/*
+ * The first entry at or after the internal key {user_key, trailer}. Allocates nothing. The block's
+ * bytes may be anything: KV_E_bad_record.
+ */
+int kv_block_find(struct kv_slice block, struct kv_slice user_key, uint64_t trailer,
+		  struct kv_block_found *out) KV_NODISCARD;
 
 /*
  * A cursor over a block, to be embedded. The block's bytes may be anything: damage is

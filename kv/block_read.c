@@ -6,6 +6,7 @@
 #include "kv/assert.h"
 #include "kv/block.h"
 #include "kv/errcode.h"
+#include "kv/kv.h"
 
 static struct kv_block_cursor *to_block(struct kv_cursor *c)
 {
@@ -117,8 +118,21 @@ static bool restart_key(const struct kv_block_cursor *c, uint32_t i, struct kv_s
 	return true;
 }
 
-/* Index of the last restart whose key is before ikey, or 0. False when one of them is malformed. */
-static bool restart_find(const struct kv_block_cursor *c, struct kv_slice ikey, uint32_t *out)
+/* Order of an internal key and one that is given in its two parts. */
+static int cmp_parts(struct kv_slice ikey, struct kv_slice user_key, uint64_t trailer)
+{
+	int c = kv_slice_cmp(kv_ikey_user(ikey), user_key);
+	uint64_t t;
+
+	if (c)
+		return c;
+	t = kv_ikey_trailer(ikey);
+	return (t < trailer) - (t > trailer);
+}
+
+/* Index of the last restart whose key is before, or 0. False when one of them is malformed. */
+static bool restart_find(const struct kv_block_cursor *c, struct kv_slice user_key,
+			 uint64_t trailer, uint32_t *out)
 {
 	uint32_t low = 0, high = c->restart_count - 1, middle;
 	struct kv_slice key;
@@ -127,7 +141,7 @@ static bool restart_find(const struct kv_block_cursor *c, struct kv_slice ikey, 
 		middle = low + (high - low + 1) / 2;
 		if (!restart_key(c, middle, &key))
 			return false;
-		if (kv_ikey_cmp(key, ikey) < 0)
+		if (cmp_parts(key, user_key, trailer) < 0)
 			low = middle;
 		else
 			high = middle - 1;
@@ -208,7 +222,7 @@ static void block_seek(struct kv_cursor *cursor, struct kv_slice ikey)
 
 	if (!start(c))
 		return;
-	if (!restart_find(c, ikey, &i)) {
+	if (!restart_find(c, kv_ikey_user(ikey), kv_ikey_trailer(ikey), &i)) {
 		fail(c, KV_E_bad_record);
 		return;
 	}
@@ -333,5 +347,60 @@ int kv_block_cursor_set(struct kv_block_cursor *c, struct kv_slice block)
 		return KV_E_bad_record;
 	}
 	c->error = 0;
+	return 0;
+}
+
+/* --- looking up ----------------------------------------------------------------------------------- */
+
+/* A key as it is put together entry by entry: in the block where it is whole there, else in bytes. */
+struct key {
+	struct kv_slice at;
+	uint8_t bytes[KV_KEY_BYTES_MAX + KV_IKEY_TRAILER_BYTES];
+};
+
+static bool key_next(struct key *k, const struct entry *e)
+{
+	if (!e->shared) {
+		k->at = e->unshared;
+		return kv_ikey_is_valid(k->at);
+	}
+	if (e->shared > k->at.bytes || e->shared + e->unshared.bytes > sizeof(k->bytes))
+		return false;
+	if (k->at.data != k->bytes)
+		memcpy(k->bytes, k->at.data, e->shared);
+	if (e->unshared.bytes)
+		memcpy(k->bytes + e->shared, e->unshared.data, e->unshared.bytes);
+	k->at = kv_slice(k->bytes, e->shared + e->unshared.bytes);
+	return kv_ikey_is_valid(k->at);
+}
+
+int kv_block_find(struct kv_slice block, struct kv_slice user_key, uint64_t trailer,
+		  struct kv_block_found *out)
+{
+	struct kv_block_cursor c;
+	struct entry e;
+	struct key key;
+	uint32_t i;
+
+	out->found = false;
+	KV_TRY(kv_block_cursor_set(&c, block));
+	if (!c.restart_count)
+		return 0;
+	if (!restart_find(&c, user_key, trailer, &i))
+		return KV_E_bad_record;
+	key.at = kv_slice(NULL, 0);
+	for (uint32_t at = restart_offset(&c, i); at != c.restarts_offset; at = e.end) {
+		if (!entry_parse(&c, at, &e) || !key_next(&key, &e))
+			return KV_E_bad_record;
+		if (cmp_parts(key.at, user_key, trailer) < 0)
+			continue;
+		*out = (struct kv_block_found){
+			.found = true,
+			.same_user_key = kv_slice_eq(kv_ikey_user(key.at), user_key),
+			.trailer = kv_ikey_trailer(key.at),
+			.value = e.value,
+		};
+		return 0;
+	}
 	return 0;
 }

@@ -210,9 +210,12 @@ struct kv_readstate *kv_readstate_new(void);
  */
 struct kv_readstate *kv_readstate_swap_locked(struct kv_db *db, struct kv_readstate *rs)
 	KV_REQUIRES(&db->mu) KV_NODISCARD;
-/* Newest visible entry of a key, range tombstones applied: found is false for a deleted one. */
+/*
+ * Newest visible entry of a key, range tombstones applied: found is false for a deleted one. Its
+ * value stays as long as the read state and *out_pin, which was none: the caller lets it go.
+ */
 int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice key,
-		     kv_seqno snapshot, struct kv_found *out, struct kv_buf *value_store)
+		     kv_seqno snapshot, struct kv_found *out, struct kv_sst_pin *out_pin)
 	KV_NODISCARD;
 /* The value that an entry of kind PUT or PUT_PTR has, appended to out. */
 int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value, struct kv_buf *out)

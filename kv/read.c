@@ -119,7 +119,7 @@ static bool decided(struct kv_found *found, kv_seqno covered)
 }
 
 int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice key,
-		     kv_seqno snapshot, struct kv_found *out, struct kv_buf *value_store)
+		     kv_seqno snapshot, struct kv_found *out, struct kv_sst_pin *out_pin)
 {
 	struct kv_found found = { 0 };
 	kv_seqno covered = 0;
@@ -133,7 +133,7 @@ int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice 
 	}
 	if (!done) {
 		KV_TRY(kv_version_get(rs->version, db->files, key, snapshot, &found, &covered,
-				      value_store));
+				      out_pin));
 		decided(&found, covered);
 	}
 	*out = found;
@@ -196,7 +196,7 @@ static bool is_kept(const struct kv_readstate *rs, const struct kv_found *found)
 static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapshot *snap,
 	       struct kv_slice key, struct kv_buf *out, bool may_retry)
 {
-	KV_AUTO(kv_buf_done) struct kv_buf store = KV_BUF_INIT;
+	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	struct kv_found found;
 	size_t bytes_before;
 	int err;
@@ -204,7 +204,7 @@ static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapsh
 	KV_TRY(kv_readstate_get(db, rs, key,
 				snap ? snap->seqno :
 				atomic_load_explicit(&db->seqno_published, memory_order_acquire),
-				&found, &store));
+				&found, &pin));
 	if (!found.found)
 		return KV_E_not_found;
 	if (!out)

@@ -63,18 +63,6 @@ struct kv_sst {
 	struct kv_rangedels *rangedels;
 };
 
-/* A block in memory, to be let go by scope. */
-struct kv_sst_pin {
-	struct kv_cache *cache;
-	struct kv_cache_entry *entry;
-};
-
-static inline void kv_sst_pin_done(struct kv_sst_pin *p)
-{
-	kv_cache_unpin(p->cache, p->entry);
-	p->entry = NULL;
-}
-
 /*
  * Pins a block, reading it when it isn't in the cache; fill: it is kept there. Failures
  * are reported.

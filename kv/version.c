@@ -664,36 +664,23 @@ int kv_version_level_rangedels(struct kv_version *v, int level, struct kv_fileca
 	return err;
 }
 
-/* The value is copied, so that nothing needs to stay pinned. */
-static int keep_value(struct kv_found *found, struct kv_buf *value_store)
-{
-	KV_TRY(kv_buf_assign(value_store, found->value));
-	found->value = kv_buf_slice(value_store);
-	return 0;
-}
-
 static int table_get(const struct kv_table *t, struct kv_filecache *fc, struct kv_slice user_key,
 		     kv_seqno snapshot, struct kv_found *out, kv_seqno *out_covered,
-		     struct kv_buf *value_store)
+		     struct kv_sst_pin *out_pin)
 {
-	struct kv_cache_entry *block = NULL;
 	struct kv_filecache_entry *pin;
 	struct kv_sst *sst;
 	int err;
 
 	KV_TRY(kv_filecache_table(fc, t->meta.number, t->meta.file_bytes, &pin, &sst));
-	err = kv_sst_get(sst, user_key, snapshot, out, out_covered, &block);
-	if (!err && out->found)
-		err = keep_value(out, value_store);
-	if (block)
-		kv_cache_unpin(kv_filecache_cache(fc), block);
+	err = kv_sst_get(sst, user_key, snapshot, out, out_covered, out_pin);
 	kv_filecache_unpin(fc, pin);
 	return err;
 }
 
 int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct kv_slice user_key,
 		   kv_seqno snapshot, struct kv_found *out, kv_seqno *out_covered,
-		   struct kv_buf *value_store)
+		   struct kv_sst_pin *out_pin)
 {
 	/* On level 0 any table may hold the key, and newer ones come first; deeper, one a level. */
 	for (int l = 0; l < KV_LEVELS; l++) {
@@ -707,8 +694,7 @@ int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct k
 			if (!begins_by(t, user_key) || ends_before(t, user_key))
 				continue;
 			out->found = false;
-			KV_TRY(table_get(t, fc, user_key, snapshot, out, out_covered,
-					 value_store));
+			KV_TRY(table_get(t, fc, user_key, snapshot, out, out_covered, out_pin));
 			/* Everything further on is older than the entry, or the tombstone. */
 			if (out->found || *out_covered)
 				return 0;

@@ -103,10 +103,11 @@ int kv_version_level_rangedels(struct kv_version *v, int level, struct kv_fileca
 /*
  * As kv_memtable_get(), over all levels, newest first; stops at the first table
  * that has a point entry of the key, or a range tombstone that covers it: all
- * further ones are older. out->value is in value_store.
+ * further ones are older. *out_pin, which was none, keeps
+ * out->value: the caller lets it go.
  */
 int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct kv_slice user_key,
 		   kv_seqno snapshot, struct kv_found *out, kv_seqno *out_covered,
-		   struct kv_buf *value_store) KV_NODISCARD;
+		   struct kv_sst_pin *out_pin) KV_NODISCARD;
 
 #endif

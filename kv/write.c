@@ -283,7 +283,7 @@ static bool may_share(struct kv_db *db, const struct kv_vptr *p)
 static int encode_part(struct kv_db *db, struct kv_writer *w, uint32_t i,
 		       const struct kv_batch_op *op) KV_NO_TSA
 {
-	KV_AUTO(kv_buf_done) struct kv_buf store = KV_BUF_INIT;
+	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	KV_AUTO(kv_buf_done) struct kv_buf value = KV_BUF_INIT;
 	struct kv_vptr_disk disk;
 	struct kv_found found;
@@ -295,7 +295,7 @@ static int encode_part(struct kv_db *db, struct kv_writer *w, uint32_t i,
 		w->parts = kv_readstate_ref(db);
 		w->seqno_parts = atomic_load_explicit(&db->seqno_published, memory_order_acquire);
 	}
-	KV_TRY(kv_readstate_get(db, w->parts, op->value, w->seqno_parts, &found, &store));
+	KV_TRY(kv_readstate_get(db, w->parts, op->value, w->seqno_parts, &found, &pin));
 	if (!found.found)
 		return KV_E_not_found;
 	KV_TRY(kv_value_bytes(found.kind, found.value, &bytes));

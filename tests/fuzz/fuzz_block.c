@@ -35,6 +35,23 @@ static void walk(struct kv_block_cursor *c, struct kv_slice block)
 	}
 }
 
+/* A look-up ends where the cursor does that was set to seek the same, or as it does. */
+static void check_find(const struct kv_block_cursor *c, struct kv_slice target)
+{
+	struct kv_block_found f;
+	int err = kv_block_find(c->block, kv_ikey_user(target), kv_ikey_trailer(target), &f);
+
+	FUZZ_ASSERT(err == c->error);
+	if (err)
+		return;
+	FUZZ_ASSERT(f.found == c->valid);
+	if (f.found)
+		FUZZ_ASSERT(f.value.data == c->value.data && f.value.bytes == c->value.bytes &&
+			    f.trailer == kv_ikey_trailer(kv_buf_slice(&c->key)) &&
+			    f.same_user_key == kv_slice_eq(kv_ikey_user(kv_buf_slice(&c->key)),
+							   kv_ikey_user(target)));
+}
+
 static void move(struct kv_block_cursor *c, uint8_t how, struct kv_slice target)
 {
 	const struct kv_cursor_ops *ops = c->cursor.ops;
@@ -49,6 +66,7 @@ static void move(struct kv_block_cursor *c, uint8_t how, struct kv_slice target)
 	case 2:
 		ops->seek(&c->cursor, target);
 		FUZZ_ASSERT(!c->valid || kv_ikey_cmp(kv_buf_slice(&c->key), target) >= 0);
+		check_find(c, target);
 		break;
 	case 3:
 		ops->seek_prev(&c->cursor, target);

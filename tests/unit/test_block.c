@@ -102,6 +102,21 @@ UNIT(walks_give_all_entries)
 }
 UNIT_END
 
+/* Looked up from the block, it is entry i, or none if there is no such entry. */
+static bool finds(const struct block *b, struct kv_slice ikey, size_t i)
+{
+	struct kv_block_found f;
+
+	if (kv_block_find(b->bytes, kv_ikey_user(ikey), kv_ikey_trailer(ikey), &f))
+		return false;
+	if (i >= b->count)
+		return !f.found;
+	return f.found && kv_slice_eq(f.value, kv_buf_slice(&b->values[i])) &&
+	       f.trailer == kv_ikey_trailer(kv_buf_slice(&b->keys[i])) &&
+	       f.same_user_key == kv_slice_eq(kv_ikey_user(ikey),
+					      kv_ikey_user(kv_buf_slice(&b->keys[i])));
+}
+
 static void seek_everything(const struct block *b)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf before = KV_BUF_INIT, after = KV_BUF_INIT;
@@ -116,6 +131,9 @@ static void seek_everything(const struct block *b)
 
 		ck_ok(kv_ikey_make(&before, user, kv_ikey_seqno(key) + 1, KV_KIND_DELETE));
 		ck_ok(kv_ikey_make(&after, user, kv_ikey_seqno(key) - 1, KV_KIND_MAX));
+		ck_assert(finds(b, key, i));
+		ck_assert(finds(b, kv_buf_slice(&before), i));
+		ck_assert(finds(b, kv_buf_slice(&after), i + 1));
 		ops->seek(&c.cursor, key);
 		ck_assert(is_at(b, &c, i));
 		if (i) {
