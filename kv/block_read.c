@@ -28,7 +28,7 @@ struct entry {
 
 static const uint8_t *block_at(const struct kv_block_cursor *c, uint32_t offset)
 {
-	return (const uint8_t *)c->block.data + offset;
+	return (const uint8_t *)c->block.bytes.data + offset;
 }
 
 /* False when there is no whole entry at the offset. */
@@ -137,6 +137,7 @@ static bool restart_find(const struct kv_block_cursor *c, struct kv_slice user_k
 	uint32_t low = 0, high = c->restart_count - 1, middle;
 	struct kv_slice key;
 
+	kv_block_narrow(&c->block, user_key, c->restart_count, &low, &high);
 	while (low < high) {
 		middle = low + (high - low + 1) / 2;
 		if (!restart_key(c, middle, &key))
@@ -147,6 +148,16 @@ static bool restart_find(const struct kv_block_cursor *c, struct kv_slice user_k
 			high = middle - 1;
 	}
 	*out = low;
+	return true;
+}
+
+bool kv_block_restart_key(const struct kv_block_cursor *c, uint32_t i, struct kv_slice *out)
+{
+	struct kv_slice key;
+
+	if (!restart_key(c, i, &key))
+		return false;
+	*out = kv_ikey_user(key);
 	return true;
 }
 
@@ -320,12 +331,13 @@ void kv_block_cursor_done(struct kv_block_cursor *c)
 	kv_buf_done(&c->key);
 }
 
-int kv_block_cursor_set(struct kv_block_cursor *c, struct kv_slice block)
+int kv_block_cursor_set(struct kv_block_cursor *c, const struct kv_block *with_heads)
 {
+	struct kv_slice block = with_heads->bytes;
 	uint32_t count, restarts_offset;
 	le32 v;
 
-	c->block = kv_slice(NULL, 0);
+	c->block = kv_block_plain(kv_slice(NULL, 0));
 	c->restart_count = c->restarts_offset = 0;
 	c->valid = false;
 	c->error = KV_E_bad_record;
@@ -339,7 +351,7 @@ int kv_block_cursor_set(struct kv_block_cursor *c, struct kv_slice block)
 	/* Entries and restarts: neither is there without the other. */
 	if ((count == 0) != (restarts_offset == 0))
 		return KV_E_bad_record;
-	c->block = block;
+	c->block = *with_heads;
 	c->restart_count = count;
 	c->restarts_offset = restarts_offset;
 	if (count && restart_offset(c, 0)) {
@@ -374,7 +386,7 @@ static bool key_next(struct key *k, const struct entry *e)
 	return kv_ikey_is_valid(k->at);
 }
 
-int kv_block_find(struct kv_slice block, struct kv_slice user_key, uint64_t trailer,
+int kv_block_find(const struct kv_block *block, struct kv_slice user_key, uint64_t trailer,
 		  struct kv_block_found *out)
 {
 	struct kv_block_cursor c;

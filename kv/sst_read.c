@@ -92,7 +92,8 @@ static int read_raw(struct kv_sst *t, struct kv_block_handle h, uint8_t **out, s
 	return 0;
 }
 
-static int read_block(struct kv_sst *t, struct kv_block_handle h, bool fill,
+/* searched: as kv_block_add_heads() leaves it. */
+static int read_block(struct kv_sst *t, struct kv_block_handle h, bool fill, bool searched,
 		      struct kv_sst_pin *out)
 {
 	struct kv_cache_key key = { t->number, h.offset };
@@ -104,6 +105,11 @@ static int read_block(struct kv_sst *t, struct kv_block_handle h, bool fill,
 	err = read_raw(t, h, &raw, &bytes);
 	if (err)
 		return kv_sst_fail(t, err, h, "cannot read the block");
+	err = searched ? kv_block_add_heads(&raw, &bytes) : 0;
+	if (err) {
+		free(raw);
+		return err;
+	}
 	e = fill ? kv_cache_put(t->cache, key, raw, bytes)
 		 : kv_cache_private(t->cache, raw, bytes);
 	if (!e)
@@ -112,21 +118,32 @@ static int read_block(struct kv_sst *t, struct kv_block_handle h, bool fill,
 	return 0;
 }
 
-int kv_sst_block(struct kv_sst *t, struct kv_block_handle h, bool fill, struct kv_sst_pin *out)
+static int get_block(struct kv_sst *t, struct kv_block_handle h, bool fill, bool searched,
+		     struct kv_sst_pin *out)
 {
 	struct kv_cache_key key = { t->number, h.offset };
 	struct kv_cache_entry *e = kv_cache_get(t->cache, key);
 
 	count(e ? t->counters.cache_hits : t->counters.cache_misses);
 	if (!e)
-		return read_block(t, h, fill, out);
+		return read_block(t, h, fill, searched, out);
 	*out = (struct kv_sst_pin){ t->cache, e };
 	return 0;
 }
 
+int kv_sst_block(struct kv_sst *t, struct kv_block_handle h, bool fill, struct kv_sst_pin *out)
+{
+	return get_block(t, h, fill, true, out);
+}
+
+struct kv_block kv_sst_pin_block(const struct kv_sst_pin *p)
+{
+	return kv_block_with_heads(kv_cache_entry_data(p->entry));
+}
+
 int kv_sst_block_anew(struct kv_sst *t, struct kv_block_handle h, struct kv_sst_pin *out)
 {
-	return read_block(t, h, false, out);
+	return read_block(t, h, false, false, out);
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -277,7 +294,7 @@ static int filter_says(struct kv_sst *t, struct kv_slice user_key, bool *out_may
 	*out_maybe = true;
 	if (!t->filter.stored_bytes)
 		return 0;
-	KV_TRY(kv_sst_block(t, t->filter, true, &pin));
+	KV_TRY(get_block(t, t->filter, true, false, &pin));
 	*out_maybe = kv_filter_may_contain(kv_cache_entry_data(pin.entry),
 					   kv_filter_hash(user_key));
 	if (!*out_maybe)
@@ -291,11 +308,13 @@ static int find_block(struct kv_sst *t, struct kv_slice user_key, kv_seqno snaps
 {
 	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	struct kv_block_found at;
+	struct kv_block block;
 	int err;
 
 	*out = (struct kv_block_handle){ 0, 0 };
 	KV_TRY(kv_sst_block(t, t->index, true, &pin));
-	err = kv_block_find(kv_cache_entry_data(pin.entry), user_key,
+	block = kv_sst_pin_block(&pin);
+	err = kv_block_find(&block, user_key,
 			    kv_ikey_pack(snapshot, KV_KIND_MAX), &at);
 	if (!err && at.found)
 		err = kv_sst_handle(t, at.value, out);
@@ -312,13 +331,15 @@ static int find_entry(struct kv_sst *t, struct kv_slice user_key, kv_seqno snaps
 	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	struct kv_block_found at;
 	struct kv_block_handle h;
+	struct kv_block block;
 	int err;
 
 	KV_TRY(find_block(t, user_key, snapshot, &h));
 	if (!h.stored_bytes)
 		return 0;
 	KV_TRY(kv_sst_block(t, h, true, &pin));
-	err = kv_block_find(kv_cache_entry_data(pin.entry), user_key,
+	block = kv_sst_pin_block(&pin);
+	err = kv_block_find(&block, user_key,
 			    kv_ikey_pack(snapshot, KV_KIND_MAX), &at);
 	if (!err && !at.found)
 		err = KV_E_bad_record; /* the index has promised something at or after it */

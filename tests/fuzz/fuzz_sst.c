@@ -40,12 +40,14 @@ static void fix_data_blocks(struct kv_buf *file, struct kv_block_handle index)
 {
 	KV_AUTO(kv_block_cursor_done) struct kv_block_cursor c;
 	KV_AUTO(kv_buf_done) struct kv_buf copy = KV_BUF_INIT;
+	struct kv_block block;
 
 	kv_block_cursor_init(&c);
 	if (!inside(file, index))
 		return;
 	FUZZ_OK(kv_buf_append(&copy, file->data + index.offset, index.stored_bytes));
-	if (kv_block_cursor_set(&c, kv_buf_slice(&copy)))
+	block = kv_block_plain(kv_buf_slice(&copy));
+	if (kv_block_cursor_set(&c, &block))
 		return;
 	for (c.cursor.ops->seek_first(&c.cursor); c.valid; c.cursor.ops->next(&c.cursor)) {
 		struct kv_block_handle_disk d;
