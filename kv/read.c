@@ -153,7 +153,8 @@ int kv_value_bytes(enum kv_kind kind, struct kv_slice value, uint32_t *out_bytes
 	return 0;
 }
 
-int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value, struct kv_buf *out)
+int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value,
+		   struct kv_vlog_ahead *ahead, struct kv_buf *out)
 {
 	struct kv_filecache_entry *pin;
 	struct kv_env_file *file;
@@ -168,7 +169,7 @@ int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value, s
 		return kv_fail(&db->store.msg, err, "a table or journal of %s holds a pointer into "
 			       "the value log that is malformed", db->store.path);
 	KV_TRY(kv_filecache_segment(db->files, p.segment_no, &pin, &file));
-	err = kv_vlog_read(&db->store, file, &p, out);
+	err = kv_vlog_read(&db->store, file, &p, ahead, out);
 	kv_filecache_unpin(db->files, pin);
 	return err;
 }
@@ -212,7 +213,7 @@ static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapsh
 	if (may_retry && !is_kept(rs, &found))
 		return GET_AGAIN;
 	bytes_before = out->bytes;
-	err = kv_value_fetch(db, found.kind, found.value, out);
+	err = kv_value_fetch(db, found.kind, found.value, NULL, out);
 	if (err) {
 		out->bytes = bytes_before;
 		return err;

@@ -76,8 +76,11 @@ static bool enter_block(struct sst_cursor *c)
 	}
 	if (h.offset == c->at.offset && h.stored_bytes == c->at.stored_bytes)
 		return true;
-	read_ahead(c, h);
-	err = kv_sst_block(c->sst, h, c->fill_cache, &pin);
+	err = 0;
+	if (!kv_sst_block_cached(c->sst, h, &pin)) {
+		read_ahead(c, h);
+		err = kv_sst_block(c->sst, h, c->fill_cache, &pin);
+	}
 	if (err) {
 		fail(c, err);
 		return false;

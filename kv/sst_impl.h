@@ -69,6 +69,9 @@ struct kv_sst {
  */
 int kv_sst_block(struct kv_sst *t, struct kv_block_handle h, bool fill, struct kv_sst_pin *out)
 	KV_NODISCARD;
+/* Pins the block if it is in the cache. */
+bool kv_sst_block_cached(struct kv_sst *t, struct kv_block_handle h, struct kv_sst_pin *out)
+	KV_NODISCARD;
 /* What it has pinned. */
 struct kv_block kv_sst_pin_block(const struct kv_sst_pin *p);
 /* Any block from the file, whatever is in the cache, and nothing but its bytes. */

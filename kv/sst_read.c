@@ -118,17 +118,25 @@ static int read_block(struct kv_sst *t, struct kv_block_handle h, bool fill, boo
 	return 0;
 }
 
-static int get_block(struct kv_sst *t, struct kv_block_handle h, bool fill, bool searched,
-		     struct kv_sst_pin *out)
+bool kv_sst_block_cached(struct kv_sst *t, struct kv_block_handle h, struct kv_sst_pin *out)
 {
 	struct kv_cache_key key = { t->number, h.offset };
 	struct kv_cache_entry *e = kv_cache_get(t->cache, key);
 
-	count(e ? t->counters.cache_hits : t->counters.cache_misses);
 	if (!e)
-		return read_block(t, h, fill, searched, out);
+		return false;
+	count(t->counters.cache_hits);
 	*out = (struct kv_sst_pin){ t->cache, e };
-	return 0;
+	return true;
+}
+
+static int get_block(struct kv_sst *t, struct kv_block_handle h, bool fill, bool searched,
+		     struct kv_sst_pin *out)
+{
+	if (kv_sst_block_cached(t, h, out))
+		return 0;
+	count(t->counters.cache_misses);
+	return read_block(t, h, fill, searched, out);
 }
 
 int kv_sst_block(struct kv_sst *t, struct kv_block_handle h, bool fill, struct kv_sst_pin *out)
