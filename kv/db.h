@@ -179,7 +179,7 @@ struct kv_db {
 	_Atomic bool poisoned;		/* error is set: a look without the lock */
 	_Atomic bool work_wanted;	/* with inline_work: there may be some */
 	_Atomic uint32_t level0_count, imm_full; /* for back-pressure: looks without the lock */
-	_Atomic uint64_t delay_ns;	/* what writers have run up, see write.c */
+	_Atomic uint64_t delay_ns;	/* what writers have run up, see write_pressure.c */
 	struct kv_counters counters;
 };
 
@@ -270,7 +270,7 @@ bool kv_err_passes(int err);
 /* KV_E_no_space for an error of the env that means so; other errors as they are. */
 int kv_err_space(int err);
 
-/* --- write.c ------------------------------------------------------------------------------ */
+/* --- write.c, write_counter.c -------------------------------------------------------------- */
 
 /*
  * Makes the memtable immutable and starts a new one, with a new journal; there must
