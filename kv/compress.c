@@ -125,17 +125,32 @@ static size_t compress_lz4(struct kv_slice raw, void *to, size_t bytes_max)
 	return bytes > 0 ? (size_t)bytes : 0;
 }
 
+enum kv_codec kv_compress_to(enum kv_codec codec, struct kv_slice raw, void *to,
+			     size_t *out_bytes)
+{
+	size_t bytes_max = kv_compressed_max(raw.bytes), bytes;
+
+	if (codec == KV_CODEC_NONE || raw.bytes < COMPRESS_BYTES_MIN)
+		return KV_CODEC_NONE;
+	bytes = codec == KV_CODEC_LZ4 ? compress_lz4(raw, to, bytes_max) :
+					compress_zstd(raw, to, bytes_max);
+	if (!bytes)
+		return KV_CODEC_NONE;
+	*out_bytes = bytes;
+	return codec;
+}
+
 enum kv_codec kv_compress(enum kv_codec codec, struct kv_slice raw, struct kv_buf *out)
 {
-	size_t bytes_max = raw.bytes - raw.bytes / 8, bytes;
+	size_t bytes;
 
 	if (codec == KV_CODEC_NONE || raw.bytes < COMPRESS_BYTES_MIN ||
-	    kv_buf_reserve(out, bytes_max))
+	    kv_buf_reserve(out, kv_compressed_max(raw.bytes)))
 		return KV_CODEC_NONE;
-	bytes = codec == KV_CODEC_LZ4 ? compress_lz4(raw, out->data + out->bytes, bytes_max) :
-					compress_zstd(raw, out->data + out->bytes, bytes_max);
-	out->bytes += bytes;
-	return bytes ? codec : KV_CODEC_NONE;
+	codec = kv_compress_to(codec, raw, out->data + out->bytes, &bytes);
+	if (codec != KV_CODEC_NONE)
+		out->bytes += bytes;
+	return codec;
 }
 
 static int decompress_zstd(struct kv_slice stored, void *to, size_t raw_bytes)

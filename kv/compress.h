@@ -11,6 +11,17 @@
  * early on what does not compress. With KV_CODEC_NONE does nothing.
  */
 enum kv_codec kv_compress(enum kv_codec codec, struct kv_slice raw, struct kv_buf *out);
+/*
+ * The same, to where kv_compressed_max(raw.bytes) bytes are free. Sets *out_bytes unless it
+ * returns KV_CODEC_NONE.
+ */
+enum kv_codec kv_compress_to(enum kv_codec codec, struct kv_slice raw, void *to,
+			     size_t *out_bytes);
+
+static inline size_t kv_compressed_max(size_t raw_bytes)
+{
+	return raw_bytes - raw_bytes / 8;
+}
 
 /*
  * Writes exactly raw_bytes to `to`. KV_E_bad_compression when stored is not

@@ -95,6 +95,7 @@ struct kv_db {
 	struct kv_filecache *files;
 	struct kv_sst_counters sst_counters;
 	struct kv_obsolete_sink obsolete_sink;
+	struct kv_pool *pool;		/* helpers; NULL with inline_work */
 	struct kv_mutex inline_mu;
 
 	/* Commit: guarded by commit_mu (only the leader holds it for long). */

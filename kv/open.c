@@ -14,6 +14,7 @@
 
 #include <inttypes.h>
 
+#include "kv/pool.h"
 #include "kv/recover.h"
 
 #define OPEN_FILES_MAX 512	/* tables and segments that are kept open unused */
@@ -105,6 +106,7 @@ static void db_free(struct kv_db *db)
 	if (db->store.dir)
 		env->ops->dir_close(db->store.dir);
 	free((char *)(uintptr_t)db->store.path);
+	kv_pool_free(db->pool);
 	locks_done(db);
 	free(db);
 }
@@ -133,7 +135,9 @@ static int db_new(const char *dir, const struct kv_options *options, struct kv_d
 	if (db->cache)
 		db->files = kv_filecache_new(&db->store, db->cache, &db->sst_counters,
 					     OPEN_FILES_MAX);
-	if (!db->store.path || !db->files) {
+	if (!filled.inline_work)
+		db->pool = kv_pool_new(kv_pool_threads());
+	if (!db->store.path || !db->files || (!db->pool && !filled.inline_work)) {
 		db_free(db);
 		return -ENOMEM;
 	}

@@ -11,8 +11,11 @@
 struct kv_bulk {
 	size_t at;			/* of the pointer in the encoded batch */
 	uint32_t op;			/* index in the batch */
-	bool in_stored;			/* the stored bytes lie in writer->stored, at stored_at */
-	size_t stored_at;
+	bool copied;			/* the value lies in writer->copies, at copy_at */
+	size_t copy_at;
+	struct kv_slice raw;
+	enum kv_codec codec;		/* to be tried */
+	size_t stored_at;		/* in writer->stored, if it can be compressed */
 };
 
 /* A counter that the leader computes. */
@@ -31,11 +34,12 @@ struct kv_writer {
 	bool done;			/* under queue_mu */
 	int result;
 	struct kv_batch *batch;
-	struct kv_buf stored;		/* compressed and copied values */
+	struct kv_buf copies;		/* values that don't stay where they were */
+	struct kv_buf stored;		/* compressed values */
 	struct kv_bulk *bulks;
 	struct kv_segment_put *puts;	/* one for each of them */
 	struct kv_vptr *ptrs;
-	size_t bulk_count, bulk_count_max, put_count_max;
+	size_t bulk_count, bulk_count_max;
 	uint64_t bulk_bytes;		/* of the segment that they will take */
 	struct kv_add *adds;
 	size_t add_count, add_count_max;

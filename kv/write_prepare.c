@@ -9,6 +9,7 @@
 
 #include "kv/checksum.h"
 #include "kv/compress.h"
+#include "kv/pool.h"
 
 int kv_array_grow(void *array, size_t count, size_t *count_max, size_t element_bytes)
 {
@@ -26,37 +27,27 @@ int kv_array_grow(void *array, size_t count, size_t *count_max, size_t element_b
 	return 0;
 }
 
-static uint64_t record_bytes(const struct kv_segment_put *p)
-{
-	uint64_t bytes = sizeof(struct kv_vlog_record) + p->key.bytes + p->stored.bytes;
-
-	return (bytes + KV_RECORD_ALIGN - 1) / KV_RECORD_ALIGN * KV_RECORD_ALIGN;
-}
-
 /* The value goes to the segment. stays: its bytes are there until the end of kv_write(). */
 static int encode_bulk(struct kv_db *db, struct kv_writer *w, uint32_t op, struct kv_slice key,
 		       struct kv_slice value, enum kv_hint hint, bool stays)
 {
 	static const struct kv_vptr_disk none;
-	struct kv_bulk b = { .op = op, .stored_at = w->stored.bytes };
-	struct kv_segment_put put = { .key = key, .raw_bytes = (uint32_t)value.bytes };
+	bool compress = !db->options.no_compression && hint != KV_HINT_INCOMPRESSIBLE;
+	struct kv_bulk b = {
+		.op = op,
+		.copied = !stays,
+		.copy_at = w->copies.bytes,
+		.raw = value,
+		.codec = compress ? KV_CODEC_LZ4 : KV_CODEC_NONE,
+	};
 
 	KV_TRY(kv_array_grow(&w->bulks, w->bulk_count, &w->bulk_count_max, sizeof(*w->bulks)));
-	KV_TRY(kv_array_grow(&w->puts, w->bulk_count, &w->put_count_max, sizeof(*w->puts)));
-	if (!db->options.no_compression && hint != KV_HINT_INCOMPRESSIBLE)
-		put.codec = kv_compress(KV_CODEC_LZ4, value, &w->stored);
-	if (put.codec == KV_CODEC_NONE && !stays)
-		KV_TRY(kv_buf_append_slice(&w->stored, value));
-	b.in_stored = put.codec != KV_CODEC_NONE || !stays;
-	put.stored = b.in_stored ?
-		     kv_slice(w->stored.data + b.stored_at, w->stored.bytes - b.stored_at) : value;
-	put.value_checksum = kv_checksum(put.stored, 0);
+	if (!stays)
+		KV_TRY(kv_buf_append_slice(&w->copies, value));
 	KV_TRY(kv_op_append(&w->batch->encoded, KV_KIND_PUT_PTR, key,
 			    kv_slice(&none, sizeof(none))));
 	b.at = w->batch->encoded.bytes - sizeof(none);
-	w->bulk_bytes += record_bytes(&put);
-	w->bulks[w->bulk_count] = b;
-	w->puts[w->bulk_count++] = put;
+	w->bulks[w->bulk_count++] = b;
 	return 0;
 }
 
@@ -196,23 +187,80 @@ static int encode_op(struct kv_db *db, struct kv_writer *w, uint32_t i)
 	return -EINVAL;
 }
 
+/* --- bulk values -------------------------------------------------------------------------- */
+
+#define PARALLEL_BYTES_MIN (128 * KV_KIB)	/* less than these are not worth a helper */
+
+static uint64_t record_bytes(const struct kv_segment_put *p)
+{
+	uint64_t bytes = sizeof(struct kv_vlog_record) + p->key.bytes + p->stored.bytes;
+
+	return (bytes + KV_RECORD_ALIGN - 1) / KV_RECORD_ALIGN * KV_RECORD_ALIGN;
+}
+
+/* Compresses and sums one value. Runs in several threads. */
+static int store_bulk(void *arg, size_t i)
+{
+	struct kv_writer *w = arg;
+	const struct kv_bulk *b = &w->bulks[i];
+	struct kv_segment_put *p = &w->puts[i];
+	uint8_t *to = NULL;
+	size_t bytes;
+
+	*p = (struct kv_segment_put){
+		.key = w->batch->ops[b->op].key,
+		.stored = b->raw,
+		.raw_bytes = (uint32_t)b->raw.bytes,
+	};
+	if (b->codec != KV_CODEC_NONE) {
+		to = w->stored.data + b->stored_at;
+		p->codec = kv_compress_to(b->codec, b->raw, to, &bytes);
+	}
+	if (p->codec != KV_CODEC_NONE)
+		p->stored = kv_slice(to, bytes);
+	p->value_checksum = kv_checksum(p->stored, 0);
+	return 0;
+}
+
+static int store_bulks(struct kv_db *db, struct kv_writer *w)
+{
+	size_t bytes = 0, bytes_raw = 0;
+
+	w->puts = malloc(w->bulk_count * sizeof(*w->puts));
+	w->ptrs = malloc(w->bulk_count * sizeof(*w->ptrs));
+	if (!w->puts || !w->ptrs)
+		return -ENOMEM;
+	for (size_t i = 0; i < w->bulk_count; i++) {
+		struct kv_bulk *b = &w->bulks[i];
+
+		/* The buffer may have moved while it grew. */
+		if (b->copied)
+			b->raw.data = w->copies.data + b->copy_at;
+		if (b->codec == KV_CODEC_NONE)
+			continue;
+		b->stored_at = bytes;
+		bytes += kv_compressed_max(b->raw.bytes);
+		bytes_raw += b->raw.bytes;
+	}
+	if (bytes && !kv_buf_grow(&w->stored, bytes))
+		return -ENOMEM;
+	KV_TRY(kv_parallel(bytes_raw >= PARALLEL_BYTES_MIN ? db->pool : NULL, w->bulk_count,
+			   store_bulk, w));
+	for (size_t i = 0; i < w->bulk_count; i++)
+		w->bulk_bytes += record_bytes(&w->puts[i]);
+	return 0;
+}
+
+/* --- the whole ---------------------------------------------------------------------------- */
+
 int kv_writer_prepare(struct kv_db *db, struct kv_writer *w)
 {
 	kv_buf_reset(&w->batch->encoded);
 	for (uint32_t i = 0; i < w->batch->count; i++)
 		KV_TRY(encode_op(db, w, i));
-	if (w->bulk_count) {
-		w->ptrs = malloc(w->bulk_count * sizeof(*w->ptrs));
-		if (!w->ptrs)
-			return -ENOMEM;
-	}
-	/* The buffer may have moved while it grew. */
-	for (size_t i = 0; i < w->bulk_count; i++)
-		if (w->bulks[i].in_stored)
-			w->puts[i].stored.data = w->stored.data + w->bulks[i].stored_at;
 	if (w->batch->encoded.bytes > KV_CHUNK_PAYLOAD_MAX)
 		return KV_E_too_big;
-	return 0;
+	return w->bulk_count ? store_bulks(db, w) : 0;
 }
 
 void kv_writer_done(struct kv_db *db, struct kv_writer *w) KV_NO_TSA
@@ -225,5 +273,6 @@ void kv_writer_done(struct kv_db *db, struct kv_writer *w) KV_NO_TSA
 	free(w->puts);
 	free(w->ptrs);
 	free(w->adds);
+	kv_buf_done(&w->copies);
 	kv_buf_done(&w->stored);
 }
