@@ -565,14 +565,14 @@ UNIT(dirty_bytes_are_bounded)
 	ck_ok(kv_segment_create(&t.store, NUMBER, 0, &w));
 	t.ops.writeback = watch_writeback;
 	started_end = waited_end = 0;
-	for (i = 0; i < 50; i++) {
+	for (i = 0; i < 80; i++) {
 		ck_ok(kv_segment_append(w, &put, 1, &p));
 		ck_assert_uint_le(kv_segment_bytes(w), started_end + KV_MIB + bytes + 8192);
-		ck_assert_uint_le(kv_segment_bytes(w), waited_end + 16 * KV_MIB + 8192);
+		ck_assert_uint_le(kv_segment_bytes(w), waited_end + 32 * KV_MIB + 8192);
 	}
 	ck_assert_uint_gt(waited_end, 0);
 	t.ops.writeback = fail_writeback;
-	for (i = 0; i < 40 && !err; i++)
+	for (i = 0; i < 80 && !err; i++)
 		err = kv_segment_append(w, &put, 1, &p);
 	ck_assert_int_eq(err, -EIO);
 	ck_assert_int_eq(kv_segment_sync(w), -EIO);
