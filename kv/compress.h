@@ -30,4 +30,21 @@ static inline size_t kv_compressed_max(size_t raw_bytes)
 int kv_decompress(enum kv_codec codec, struct kv_slice stored, void *to, size_t raw_bytes)
 	KV_NODISCARD;
 
+/* What the value of an entry of kind PUT_PACKED is. */
+struct kv_packed {
+	enum kv_codec codec;
+	uint32_t raw_bytes;
+	struct kv_slice stored;		/* in the value */
+};
+
+/* KV_E_bad_record when it is malformed. */
+int kv_packed_decode(struct kv_slice value, struct kv_packed *out) KV_NODISCARD;
+/* Appends the raw value to out. KV_E_bad_record, KV_E_bad_compression. */
+int kv_packed_unpack(struct kv_slice value, struct kv_buf *out) KV_NODISCARD;
+/*
+ * Makes such a value of raw, at `to`, where raw.bytes are free. Returns its bytes, or 0 when
+ * raw is better left as it is.
+ */
+size_t kv_packed_make(enum kv_codec codec, struct kv_slice raw, void *to);
+
 #endif

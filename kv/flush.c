@@ -108,8 +108,10 @@ static int is_hidden(struct flush *f, struct kv_slice ikey, bool *out)
 
 static bool is_medium(const struct flush *f, struct kv_slice ikey, size_t value_bytes)
 {
-	return f->segment && kv_ikey_kind(ikey) == KV_KIND_PUT &&
-	       value_bytes >= f->db->options.medium_bytes;
+	enum kv_kind kind = kv_ikey_kind(ikey);
+
+	return f->segment && (kind == KV_KIND_PUT_PACKED ||
+			      (kind == KV_KIND_PUT && value_bytes >= f->db->options.medium_bytes));
 }
 
 /* Room in the segment for as many bytes; a full one is left for a new one. */
@@ -204,6 +206,7 @@ static int window_flush(struct flush *f)
 static int hold_back(struct flush *f, struct kv_slice ikey, struct kv_slice value)
 {
 	struct window_entry *e = &f->window[f->window_count];
+	struct kv_packed p;
 
 	*e = (struct window_entry){
 		.key_at = f->bytes.bytes,
@@ -211,12 +214,16 @@ static int hold_back(struct flush *f, struct kv_slice ikey, struct kv_slice valu
 		.raw_bytes = (uint32_t)value.bytes,
 		.medium = is_medium(f, ikey, value.bytes),
 	};
+	/* What can be compressed came so from its writer. */
+	if (e->medium && kv_ikey_kind(ikey) == KV_KIND_PUT_PACKED) {
+		KV_TRY(kv_packed_decode(value, &p));
+		e->codec = p.codec;
+		e->raw_bytes = p.raw_bytes;
+		value = p.stored;
+	}
 	KV_TRY(kv_buf_append_slice(&f->bytes, ikey));
 	e->value_at = f->bytes.bytes;
-	if (e->medium && !f->db->options.no_compression)
-		e->codec = kv_compress(KV_CODEC_LZ4, value, &f->bytes);
-	if (e->codec == KV_CODEC_NONE)
-		KV_TRY(kv_buf_append_slice(&f->bytes, value));
+	KV_TRY(kv_buf_append_slice(&f->bytes, value));
 	e->value_bytes = f->bytes.bytes - e->value_at;
 	f->window_count++;
 	if (f->window_count == WINDOW_ENTRIES || f->bytes.bytes >= WINDOW_BYTES)

@@ -14,6 +14,7 @@
  * Loading a pointer and counting the object up in two steps, without 1, would
  * count up memory that was freed in between.
  */
+#include "kv/compress.h"
 #include "kv/db.h"
 
 #define TRANSIENT_SHIFT 48
@@ -142,10 +143,16 @@ int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice 
 
 int kv_value_bytes(enum kv_kind kind, struct kv_slice value, uint32_t *out_bytes)
 {
+	struct kv_packed packed;
 	struct kv_vptr p;
 
 	if (kind == KV_KIND_PUT) {
 		*out_bytes = (uint32_t)value.bytes;
+		return 0;
+	}
+	if (kind == KV_KIND_PUT_PACKED) {
+		KV_TRY(kv_packed_decode(value, &packed));
+		*out_bytes = packed.raw_bytes;
 		return 0;
 	}
 	KV_TRY(kv_vptr_decode(value, &p));
@@ -161,9 +168,16 @@ int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value,
 	struct kv_vptr p;
 	int err;
 
-	KV_ASSERT(kind == KV_KIND_PUT || kind == KV_KIND_PUT_PTR);
 	if (kind == KV_KIND_PUT)
 		return kv_buf_append_slice(out, value);
+	if (kind == KV_KIND_PUT_PACKED) {
+		err = kv_packed_unpack(value, out);
+		if (err && err != -ENOMEM)
+			return kv_fail(&db->store.msg, err, "a table or journal of %s holds a "
+				       "compressed value that is malformed", db->store.path);
+		return err;
+	}
+	KV_ASSERT(kind == KV_KIND_PUT_PTR);
 	err = kv_vptr_decode(value, &p);
 	if (err)
 		return kv_fail(&db->store.msg, err, "a table or journal of %s holds a pointer into "

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "kv/batch.h"
+#include "kv/compress.h"
 #include "kv/journal.h"
 #include "kv/manifest.h"
 
@@ -281,6 +282,20 @@ static void bad_pointers_done(struct verify *v, const char *file, uint64_t bad)
 		problem(v, file, "%" PRIu64 " more values are not good", bad - SINGLE_MAX);
 }
 
+static int check_packed(struct verify *v, const char *file, struct kv_slice key,
+			struct kv_slice value, uint64_t *bad)
+{
+	KV_AUTO(kv_buf_done) struct kv_buf raw = KV_BUF_INIT;
+	int err = kv_packed_unpack(value, &raw);
+	char text[2 * 40 + 4];
+
+	if (!err || err == -ENOMEM || (*bad)++ >= SINGLE_MAX)
+		return err == -ENOMEM ? err : 0;
+	hex(key, text, sizeof(text));
+	problem(v, file, "the value of key %s is not good: %s", text, kv_err_text(err));
+	return 0;
+}
+
 /* --- tables --------------------------------------------------------------------------------- */
 
 static bool is_as_said(const struct kv_sst_meta *a, const struct kv_sst_meta *b)
@@ -308,7 +323,11 @@ static int walk_entry(struct verify *v, struct walk *w, struct kv_slice key, str
 	const char *why = NULL;
 	struct kv_vptr p;
 
-	if (!kv_ikey_is_valid(key) || kv_ikey_kind(key) != KV_KIND_PUT_PTR)
+	if (!kv_ikey_is_valid(key))
+		return 0;
+	if (kv_ikey_kind(key) == KV_KIND_PUT_PACKED)
+		return check_packed(v, w->file, kv_ikey_user(key), value, &w->bad);
+	if (kv_ikey_kind(key) != KV_KIND_PUT_PTR)
 		return 0;
 	if (kv_vptr_decode(value, &p)) {
 		bad_pointer(v, w->file, kv_ikey_user(key), NULL, NULL, &w->bad);
@@ -522,6 +541,8 @@ static int check_op(struct verify *v, struct replay *r, const struct kv_chunk *c
 	const char *why = NULL;
 	struct kv_vptr p;
 
+	if (op->kind == KV_KIND_PUT_PACKED)
+		return check_packed(v, r->file, op->key, op->value, &r->bad);
 	if (op->kind != KV_KIND_PUT_PTR)
 		return 0;
 	if (kv_vptr_decode(op->value, &p)) {

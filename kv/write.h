@@ -18,6 +18,12 @@ struct kv_bulk {
 	size_t stored_at;		/* in writer->stored, if it can be compressed */
 };
 
+/* A value that stays in the batch, compressed. */
+struct kv_pack {
+	uint32_t op;
+	size_t at, bytes;		/* in writer->packed, whole as an entry has it; bytes 0: as it was */
+};
+
 /* A counter that the leader computes. */
 struct kv_add {
 	size_t at;			/* of the 8 bytes in the encoded batch */
@@ -40,6 +46,9 @@ struct kv_writer {
 	struct kv_segment_put *puts;	/* one for each of them */
 	struct kv_vptr *ptrs;
 	size_t bulk_count, bulk_count_max;
+	struct kv_buf packed;
+	struct kv_pack *packs;		/* by operation, if they were compressed ahead */
+	size_t pack_count, pack_count_max, pack_next;
 	uint64_t bulk_bytes;		/* of the segment that they will take */
 	struct kv_add *adds;
 	size_t add_count, add_count_max;
@@ -64,6 +73,17 @@ int kv_pressure(struct kv_db *db, const struct kv_batch *b) KV_NODISCARD;
 /* Encodes w->batch. Whether it succeeds or not, kv_writer_done() is called in the end. */
 int kv_writer_prepare(struct kv_db *db, struct kv_writer *w) KV_NODISCARD;
 void kv_writer_done(struct kv_db *db, struct kv_writer *w);
+
+/* --- write_pack.c ---------------------------------------------------------------------------- */
+
+/* Compresses the medium values of w->batch ahead, if they are many enough for several threads. */
+int kv_writer_pack_ahead(struct kv_db *db, struct kv_writer *w) KV_NODISCARD;
+/*
+ * The operation's value, compressed, as an entry of kind PUT_PACKED has it; empty when it stays as
+ * it is. To be asked in the order of operations. It stays until the next call.
+ */
+int kv_writer_pack(struct kv_db *db, struct kv_writer *w, uint32_t op, struct kv_slice value,
+		   enum kv_hint hint, struct kv_slice *out) KV_NODISCARD;
 
 /* --- write_counter.c: all of it under commit_mu; a cache may be NULL --------------------- */
 

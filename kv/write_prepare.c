@@ -54,8 +54,13 @@ static int encode_bulk(struct kv_db *db, struct kv_writer *w, uint32_t op, struc
 static int encode_put(struct kv_db *db, struct kv_writer *w, uint32_t op, struct kv_slice key,
 		      struct kv_slice value, enum kv_hint hint, bool stays)
 {
+	struct kv_slice packed;
+
 	if (value.bytes >= db->options.bulk_bytes)
 		return encode_bulk(db, w, op, key, value, hint, stays);
+	KV_TRY(kv_writer_pack(db, w, op, value, hint, &packed));
+	if (packed.bytes)
+		return kv_op_append(&w->batch->encoded, KV_KIND_PUT_PACKED, key, packed);
 	return kv_op_append(&w->batch->encoded, KV_KIND_PUT, key, value);
 }
 
@@ -256,6 +261,7 @@ static int store_bulks(struct kv_db *db, struct kv_writer *w)
 int kv_writer_prepare(struct kv_db *db, struct kv_writer *w)
 {
 	kv_buf_reset(&w->batch->encoded);
+	KV_TRY(kv_writer_pack_ahead(db, w));
 	for (uint32_t i = 0; i < w->batch->count; i++)
 		KV_TRY(encode_op(db, w, i));
 	if (w->batch->encoded.bytes > KV_CHUNK_PAYLOAD_MAX)
@@ -273,6 +279,8 @@ void kv_writer_done(struct kv_db *db, struct kv_writer *w) KV_NO_TSA
 	free(w->puts);
 	free(w->ptrs);
 	free(w->adds);
+	free(w->packs);
+	kv_buf_done(&w->packed);
 	kv_buf_done(&w->copies);
 	kv_buf_done(&w->stored);
 }
