@@ -923,5 +923,11 @@ int kv_compact(struct kv_db *db, struct kv_slice begin, struct kv_slice end)
 	by_hand_begin(db);
 	err = compact_levels(db, begin, end);
 	by_hand_end(db);
+	if (!err && !begin.data && !end.data) {
+		kv_mutex_lock(&db->mu);
+		db->gc_asked = true;
+		kv_mutex_unlock(&db->mu);
+		kv_work_schedule(db);
+	}
 	return err;
 }

@@ -164,6 +164,7 @@ struct kv_db {
 	bool stop;
 	bool flush_running;
 	bool gc_running;
+	bool gc_asked;			/* the caller wants all garbage collected that there is */
 	uint32_t compacting_by_hand;	/* callers of kv_compact(): no collection begins */
 	bool settled;			/* the thread that compacts need not look by itself */
 	struct kv_buf compact_pointer[KV_LEVELS];

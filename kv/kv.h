@@ -199,7 +199,10 @@ int kv_iter_value(struct kv_iter *it, struct kv_slice *out_value) KV_NODISCARD;
 
 /* Writes the memtables to tables; everything before is durable on return. */
 int kv_flush(struct kv_db *db) KV_NODISCARD;
-/* Compacts all that lies in [begin, end]; data NULL: from the first, to the last key. */
+/*
+ * Compacts all that lies in [begin, end]; data NULL: from the first, to the last key. Of
+ * everything: the value log is collected too, in the background, until hardly any garbage is left.
+ */
 int kv_compact(struct kv_db *db, struct kv_slice begin, struct kv_slice end) KV_NODISCARD;
 /* Bytes of the disk: all, and those that batches may still take (what is kept back is not among them). */
 int kv_space(struct kv_db *db, uint64_t *out_bytes_all, uint64_t *out_bytes_free) KV_NODISCARD;
