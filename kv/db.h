@@ -145,6 +145,7 @@ struct kv_db {
 	kv_seqno imm_seqno[KV_IMM_MAX];	/* last one in each */
 	uint32_t imm_count;
 	uint64_t imm_switched, imm_flushed; /* memtables that ever became immutable, were flushed */
+	uint64_t flush_ns_per_kib;	/* what a KiB of memtable took in the last flush */
 	struct kv_version *version;
 	struct kv_manifest_state state;
 	struct kv_link snapshots;
@@ -181,7 +182,7 @@ struct kv_db {
 	_Atomic bool poisoned;		/* error is set: a look without the lock */
 	_Atomic bool work_wanted;	/* with inline_work: there may be some */
 	_Atomic uint32_t level0_count, imm_full; /* for back-pressure: looks without the lock */
-	_Atomic uint64_t delay_ns;	/* what writers have run up, see write_pressure.c */
+	_Atomic uint64_t delay_until_ns; /* what writers have booked, see write_pressure.c */
 	struct kv_counters counters;
 };
 

@@ -426,7 +426,7 @@ static void finish_full(struct kv_db *db)
 	}
 }
 
-static int finish_flush(struct kv_db *db, kv_seqno seqno, int err)
+static int finish_flush(struct kv_db *db, kv_seqno seqno, uint64_t ns_per_kib, int err)
 {
 	bool report = false;
 
@@ -440,6 +440,8 @@ static int finish_flush(struct kv_db *db, kv_seqno seqno, int err)
 	}
 	kv_mutex_lock(&db->mu);
 	db->flush_running = false;
+	if (!err)
+		db->flush_ns_per_kib = ns_per_kib;
 	report = kv_err_passes(err) && !db->flush_error;
 	db->flush_error = err == KV_E_poisoned ? 0 : err;
 	db->flush_failures += !!err;
@@ -454,8 +456,10 @@ static int finish_flush(struct kv_db *db, kv_seqno seqno, int err)
 
 int kv_flush_one(struct kv_db *db)
 {
+	struct kv_env *env = db->store.env;
 	struct kv_memtable *m;
 	kv_fileno journal_min;
+	uint64_t start, ns_per_kib;
 	kv_seqno seqno;
 	int err;
 
@@ -477,12 +481,14 @@ int kv_flush_one(struct kv_db *db)
 	journal_min = kv_memtable_journal_no(db->imm_count > 1 ? db->imm[1] : db->mem);
 	kv_mutex_unlock(&db->mu);
 
+	start = env->ops->monotonic_ns(env);
 	if (atomic_load_explicit(&db->poisoned, memory_order_acquire))
 		err = KV_E_poisoned;
 	else
 		err = flush_memtable(db, m, seqno, journal_min);
+	ns_per_kib = (env->ops->monotonic_ns(env) - start) / (kv_memtable_bytes(m) / 1024 + 1);
 	kv_memtable_unref(m);
-	return finish_flush(db, seqno, err);
+	return finish_flush(db, seqno, ns_per_kib, err);
 }
 
 /* --- asked for -------------------------------------------------------------------------------------- */

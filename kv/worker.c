@@ -39,8 +39,14 @@ static void poison_unless_passes(struct kv_db *db, int err)
 static bool flush_steps(struct kv_db *db, bool *out_failed)
 {
 	bool did_seal = false, did_prepare = false, did_flush = false, did_delete;
-	int err;
+	int prepare_err, err;
 
+	/*
+	 * First, since a writer would have to do it by itself before a flush is over. A failure
+	 * shows again, where a writer needs what isn't prepared.
+	 */
+	prepare_err = kv_live_prepare(db, &did_prepare);
+	poison_unless_passes(db, prepare_err);
 	if (flush_wanted(db)) {
 		err = kv_flush_one(db); /* poisons and reports by itself */
 		*out_failed |= err != 0;
@@ -49,11 +55,8 @@ static bool flush_steps(struct kv_db *db, bool *out_failed)
 	err = kv_live_segment_seal_one(db, &did_seal);
 	*out_failed |= err != 0;
 	poison_unless_passes(db, err);
-	/* A failure shows again, where a writer needs what isn't prepared. */
-	err = kv_live_prepare(db, &did_prepare);
-	poison_unless_passes(db, err);
 	did_delete = kv_obsolete_delete(db);
-	return did_flush || did_seal || (did_prepare && !err) || did_delete;
+	return did_flush || did_seal || (did_prepare && !prepare_err) || did_delete;
 }
 
 static void compact_result(struct kv_db *db, int err)

@@ -112,6 +112,7 @@ static void switch_memory(struct kv_db *db, struct kv_live_journal *j, struct kv
 	db->imm_count++;
 	db->imm_switched++;
 	db->mem = mem;
+	db->journal_wanted = !db->options.inline_work;
 	old = kv_readstate_swap_locked(db, rs);
 	atomic_store(&db->imm_full, db->imm_count == KV_IMM_MAX);
 	kv_work_want_locked(db);
