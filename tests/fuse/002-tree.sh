@@ -3,9 +3,9 @@
 . "$(dirname "$0")/lib.sh"
 
 # A copy first, since somebody may be installing packages; with some things that headers don't have.
-cp -a /usr/include "$tmp/source"
+cp -a "$sources" "$tmp/source"
 cp -a /usr/share/perl "$tmp/source/" 2>/dev/null || true
-ln "$tmp/source/stdio.h" "$tmp/source/stdio-again.h"
+ln "$tmp/source/fs.h" "$tmp/source/fs-again.h"
 truncate -s 300000000 "$tmp/source/sparse"
 printf x | dd of="$tmp/source/sparse" bs=1 seek=123456789 conv=notrunc status=none
 mkfifo -m 600 "$tmp/source/fifo"
@@ -24,7 +24,7 @@ unmount_store
 check_store
 mount_store
 same_tree "$tmp/source" "$mnt/copy"
-[ "$(stat -c %i "$mnt/copy/stdio.h")" = "$(stat -c %i "$mnt/copy/stdio-again.h")" ]
+[ "$(stat -c %i "$mnt/copy/fs.h")" = "$(stat -c %i "$mnt/copy/fs-again.h")" ]
 
 say "a file of more than 4 GiB"
 truncate -s 6G "$mnt/large"
@@ -54,6 +54,6 @@ check_store
 mount_store
 same_tree "$tmp/source" "$mnt"
 [ "$(stat -c %a "$mnt")" = "$(stat -c %a "$tmp/source")" ]
-[ "$(stat -c %i "$mnt/stdio.h")" = "$(stat -c %i "$mnt/stdio-again.h")" ]
+[ "$(stat -c %i "$mnt/fs.h")" = "$(stat -c %i "$mnt/fs-again.h")" ]
 [ "$(stat -c %b "$mnt/sparse")" -lt 4096 ] || fail "mkfs.kvfs -d filled the holes"
 unmount_store
