@@ -287,6 +287,16 @@ int kv_memtable_switch(struct kv_db *db) KV_REQUIRES(&db->commit_mu) KV_NODISCAR
 bool kv_memtable_frees_much(const struct kv_db *db, const struct kv_memtable *m);
 void kv_counter_cache_free(struct kv_counter_cache *c);
 
+/* May the batch still be written? 0, or the error that kv_write_if() returns. */
+typedef int kv_write_check_fn(struct kv_db *db, void *arg);
+/*
+ * As kv_write(), if check (NULL: none) returns 0. It is called twice: without locks, so that it can do
+ * most of its work there; and again under commit_mu, when all batches before this one are in the
+ * memtable and published, and nothing comes in between any more.
+ */
+int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, void *arg, bool sync)
+	KV_NODISCARD;
+
 /* --- flush.c, compact.c, gc.c: one step of background work each ------------------------- */
 
 /*

@@ -32,7 +32,8 @@
 	x(14, -ENOENT,              not_found,         "no such key")                   \
 	x(15, -E2BIG,               too_big,           "a key, a value or a batch is too big") \
 	x(16, -ENOSPC,              no_space,          "no space left for the store")   \
-	x(17, -EINVAL,              bad_option,        "an option is out of its range")
+	x(17, -EINVAL,              bad_option,        "an option is out of its range") \
+	x(18, -EAGAIN,              conflict,          "another batch has changed what the transaction relies on")
 
 #define KV_ERR_BASE (-4096)
 enum kv_errcode {

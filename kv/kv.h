@@ -8,7 +8,7 @@
  * promised durable (kv/README.md, rule K1).
  *
  * A struct kv_db may be used by any number of threads at once. A batch, an
- * iterator and a snapshot are used by one thread at a time.
+ * iterator, a snapshot and a transaction are used by one thread at a time.
  *
  * Functions return 0 or a negative code (kv/errcode.h). What a caller may want
  * to tell apart, in every function that writes:
@@ -31,6 +31,7 @@ struct kv_db;
 struct kv_env;
 struct kv_iter;
 struct kv_snapshot;
+struct kv_txn;
 
 #define KV_KEY_BYTES_MAX 4096
 #define KV_VALUE_BYTES_MAX (16u << 20)
@@ -194,6 +195,58 @@ struct kv_slice kv_iter_key(const struct kv_iter *it);
 uint32_t kv_iter_value_bytes(const struct kv_iter *it);
 /* Fetches the value. The bytes stay until the iterator moves. */
 int kv_iter_value(struct kv_iter *it, struct kv_slice *out_value) KV_NODISCARD;
+
+/* --- transactions --------------------------------------------------------------------- */
+
+/*
+ * Optimistic: a transaction reads the state of one moment, and its own writes. It locks nothing.
+ * When it is committed, all its writes are done at once, if no batch since that moment has changed
+ * a key that it has read or written: else nothing is done, and the caller begins anew. So
+ * transactions are serializable, also with plain batches, as far as they read key by key. Of what
+ * an iterator has seen nothing is remembered: ask with kv_txn_exists() for each key that matters.
+ *
+ * Changed means put, deleted, added to, also by a range, also when the value is the same again;
+ * a key that was not there and is not there may be taken for unchanged.
+ *
+ *	do {
+ *		KV_TRY(kv_txn_begin(db, &txn));
+ *		err = kv_txn_get(txn, key, &value);
+ *		...
+ *		kv_txn_put(txn, key, new_value, KV_HINT_NONE);
+ *		if (!err)
+ *			err = kv_txn_commit(txn, true);
+ *		kv_txn_free(txn);
+ *	} while (err == KV_E_conflict);
+ *
+ * It keeps a snapshot for as long as it lives, so it should not live for long. Its writes are a
+ * batch and have the limits of one. What it knows of its keys is kept in memory, and limited
+ * to KV_TXN_KEY_BYTES_MAX: every key counts once, with 64 bytes more than it has.
+ */
+#define KV_TXN_KEY_BYTES_MAX (64u << 20)
+
+int kv_txn_begin(struct kv_db *db, struct kv_txn **out_txn) KV_NODISCARD;
+/* What was not committed has never happened. */
+void kv_txn_free(struct kv_txn *txn);
+
+/* As kv_get() and kv_exists(). KV_E_too_big when it has too many keys. */
+int kv_txn_get(struct kv_txn *txn, struct kv_slice key, struct kv_buf *out) KV_NODISCARD;
+int kv_txn_exists(struct kv_txn *txn, struct kv_slice key) KV_NODISCARD;
+/* As kv_txn_get(), but the commit does not depend on it. */
+int kv_txn_peek(struct kv_txn *txn, struct kv_slice key, struct kv_buf *out) KV_NODISCARD;
+/* The state that it reads, without its own writes: for iterators. Belongs to the transaction. */
+const struct kv_snapshot *kv_txn_snapshot(const struct kv_txn *txn);
+
+/* Key and value are copied. A failure is kept, and returned by kv_txn_commit(). */
+void kv_txn_put(struct kv_txn *txn, struct kv_slice key, struct kv_slice value,
+		enum kv_hint hint);
+void kv_txn_delete(struct kv_txn *txn, struct kv_slice key);
+
+/*
+ * As kv_write(), or KV_E_conflict. With an error that can pass, KV_E_no_space or -ENOMEM, nothing was
+ * changed, and it can be tried again. Without writes there is nothing to do, and no conflict. After
+ * a success, or a conflict, kv_txn_free() is what remains.
+ */
+int kv_txn_commit(struct kv_txn *txn, bool sync) KV_NODISCARD;
 
 /* --- upkeep --------------------------------------------------------------------------- */
 

@@ -678,9 +678,9 @@ static int table_get(const struct kv_table *t, struct kv_filecache *fc, struct k
 	return err;
 }
 
-int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct kv_slice user_key,
-		   kv_seqno snapshot, struct kv_found *out, kv_seqno *out_covered,
-		   struct kv_sst_pin *out_pin)
+int kv_version_get_since(const struct kv_version *v, struct kv_filecache *fc,
+			 struct kv_slice user_key, kv_seqno since, kv_seqno snapshot,
+			 struct kv_found *out, kv_seqno *out_covered, struct kv_sst_pin *out_pin)
 {
 	/* On level 0 any table may hold the key, and newer ones come first; deeper, one a level. */
 	for (int l = 0; l < KV_LEVELS; l++) {
@@ -691,7 +691,8 @@ int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct k
 		for (; i < end; i++) {
 			const struct kv_table *t = level->tables[i];
 
-			if (!begins_by(t, user_key) || ends_before(t, user_key))
+			if (t->meta.seqno_max <= since || !begins_by(t, user_key) ||
+			    ends_before(t, user_key))
 				continue;
 			out->found = false;
 			KV_TRY(table_get(t, fc, user_key, snapshot, out, out_covered, out_pin));
@@ -702,4 +703,11 @@ int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct k
 	}
 	out->found = false;
 	return 0;
+}
+
+int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct kv_slice user_key,
+		   kv_seqno snapshot, struct kv_found *out, kv_seqno *out_covered,
+		   struct kv_sst_pin *out_pin)
+{
+	return kv_version_get_since(v, fc, user_key, 0, snapshot, out, out_covered, out_pin);
 }

@@ -109,5 +109,10 @@ int kv_version_level_rangedels(struct kv_version *v, int level, struct kv_fileca
 int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct kv_slice user_key,
 		   kv_seqno snapshot, struct kv_found *out, kv_seqno *out_covered,
 		   struct kv_sst_pin *out_pin) KV_NODISCARD;
+/* The same, in tables that have something newer than since. What it finds may be older still. */
+int kv_version_get_since(const struct kv_version *v, struct kv_filecache *fc,
+			 struct kv_slice user_key, kv_seqno since, kv_seqno snapshot,
+			 struct kv_found *out, kv_seqno *out_covered, struct kv_sst_pin *out_pin)
+	KV_NODISCARD;
 
 #endif

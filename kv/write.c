@@ -333,8 +333,8 @@ static uint64_t group_bytes(const struct group *g)
 }
 
 /*
- * Drops from the group the batches that there is no space for, and those whose counters
- * can't be had; they get an error of their own.
+ * Drops from the group the batches that there is no space for, those whose counters
+ * can't be had, and one that its check rules out; they get an error of their own.
  */
 static void sum_up(struct kv_db *db, struct group *g)
 {
@@ -347,6 +347,8 @@ static void sum_up(struct kv_db *db, struct group *g)
 
 		w->result = low && !w->batch->use_reserve ? KV_E_no_space :
 							    kv_counters_load(db, w);
+		if (!w->result && w->check)
+			w->result = w->check(db, w->check_arg);
 		if (w->result)
 			continue;
 		g->writers[kept++] = w;
@@ -409,6 +411,7 @@ static int commit_locked(struct kv_db *db, struct group *g) KV_REQUIRES(&db->com
 /*
  * Takes from the front of the queue: the leader in any case, others as long
  * as the group stays small. They stay in the queue, so that nobody else leads.
+ * One with a check leads its group: so what it looks at is whole, with nothing half-way.
  */
 static void gather(struct kv_db *db, struct group *g)
 {
@@ -422,8 +425,8 @@ static void gather(struct kv_db *db, struct group *g)
 
 		bytes += w->batch->encoded.bytes;
 		bulk_bytes += w->bulk_bytes;
-		if (g->count && (g->count == GROUP_WRITERS_MAX || bytes > GROUP_BYTES_MAX ||
-				 bulk_bytes > GROUP_BULK_BYTES_MAX))
+		if (g->count && (w->check || g->count == GROUP_WRITERS_MAX ||
+				 bytes > GROUP_BYTES_MAX || bulk_bytes > GROUP_BULK_BYTES_MAX))
 			break;
 		g->writers[g->count++] = w;
 	}
@@ -484,9 +487,9 @@ static int commit(struct kv_db *db, struct kv_writer *w)
 
 /* --- the whole ----------------------------------------------------------------------------------- */
 
-int kv_write(struct kv_db *db, struct kv_batch *b, bool sync)
+int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, void *arg, bool sync)
 {
-	struct kv_writer w = { .batch = b };
+	struct kv_writer w = { .batch = b, .check = check, .check_arg = arg };
 	int err;
 
 	if (b->error)
@@ -502,6 +505,8 @@ int kv_write(struct kv_db *db, struct kv_batch *b, bool sync)
 
 	KV_TRY(kv_pressure(db, b));
 	err = kv_writer_prepare(db, &w);
+	if (!err && check)
+		err = check(db, arg);
 	if (!err)
 		err = commit(db, &w);
 	kv_writer_done(db, &w);
@@ -510,4 +515,9 @@ int kv_write(struct kv_db *db, struct kv_batch *b, bool sync)
 	if (db->options.inline_work)
 		kv_work_schedule(db);
 	return err;
+}
+
+int kv_write(struct kv_db *db, struct kv_batch *b, bool sync)
+{
+	return kv_write_if(db, b, NULL, NULL, sync);
 }

@@ -40,6 +40,8 @@ struct kv_writer {
 	bool done;			/* under queue_mu */
 	int result;
 	struct kv_batch *batch;
+	kv_write_check_fn *check;	/* NULL: written in any case */
+	void *check_arg;
 	struct kv_buf copies;		/* values that don't stay where they were */
 	struct kv_buf stored;		/* compressed values */
 	struct kv_bulk *bulks;

@@ -1,5 +1,5 @@
 /*
- * The whole engine against a sorted array: random batches, reads, iterators,
+ * The whole engine against a sorted array: random batches, transactions, reads, iterators,
  * snapshots, flushes, compactions and openings, and after every step both must
  * say the same.
  *
@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <unistd.h>
 
+#include "kv/batch.h"
 #include "kv/env.h"
 #include "kv/lock.h"
 #include "tests/sim/kvref.h"
@@ -242,13 +243,12 @@ static void let_go(struct model *m)
 
 /* --- steps -------------------------------------------------------------------------------- */
 
-static void step_write(struct model *m)
+/* b: an empty one, which is written. */
+static void write_random(struct model *m, struct kv_batch *b)
 {
-	struct kv_batch *b = kv_batch_new();
 	struct ref next;
 	int64_t delta = (int64_t)ref_below(&m->random, 100);
 
-	CHECK(b);
 	next = ref_gen_batch(&m->gen, &m->now, b);
 	if (!m->alone) {
 		kv_batch_add(b, kv_slice_str(TOTAL_KEY), delta);
@@ -257,6 +257,14 @@ static void step_write(struct model *m)
 	CHECK_OK(kv_write(m->db, b, ref_chance(&m->random, 3)));
 	ref_done(&m->now);
 	m->now = next;
+}
+
+static void step_write(struct model *m)
+{
+	struct kv_batch *b = kv_batch_new();
+
+	CHECK(b);
+	write_random(m, b);
 	kv_batch_free(b);
 }
 
@@ -282,6 +290,126 @@ static void step_fail(struct model *m)
 	}
 	kv_batch_free(b);
 	ref_done(&next);
+}
+
+#define TOUCHED_MAX 6
+
+/* A transaction, and what is known of it. */
+struct held_txn {
+	struct kv_txn *txn;
+	struct ref begun, state;	/* without, and with its own writes */
+	struct ref_name touched[TOUCHED_MAX]; /* keys that its commit depends on */
+	bool written[TOUCHED_MAX];
+	size_t touched_count;
+};
+
+/* Reads or writes one key. */
+static void use_txn(struct model *m, struct held_txn *t)
+{
+	struct ref_name *name = &t->touched[t->touched_count];
+	bool *written = &t->written[t->touched_count++];
+	KV_AUTO(kv_buf_done) struct kv_buf got = KV_BUF_INIT;
+	struct kv_slice key;
+	uint32_t bytes;
+	size_t i;
+	int err;
+
+	*name = ref_name(&m->gen, ref_below(&m->random, m->gen.keys));
+	key = kv_slice_str(name->s);
+	err = kv_txn_get(t->txn, key, &got);
+	if (ref_has(&t->state, key, &i))
+		CHECK(!err && kv_slice_eq(kv_buf_slice(&got), ref_value_at(&t->state, i)), "%s",
+		      name->s);
+	else
+		CHECK(err == KV_E_not_found, "%s: %s", name->s, kv_err_text(err));
+	if (ref_chance(&m->random, 40) && !err) {
+		*written = true;
+		kv_txn_delete(t->txn, key);
+		ref_delete(&t->state, i, i + 1);
+	} else if (ref_chance(&m->random, 60)) {
+		*written = true;
+		bytes = ref_size(&m->gen);
+		ref_fill(&m->gen, ref_put(&t->state, key, bytes), bytes, true);
+		CHECK(ref_has(&t->state, key, &i));
+		kv_txn_put(t->txn, key, ref_value_at(&t->state, i), KV_HINT_NONE);
+	}
+}
+
+/*
+ * Has the batch an operation on a key of the transaction? *out_sure: it must be a conflict; a
+ * key that is neither there before nor after may have lost all that it was.
+ */
+static bool meets(struct model *m, const struct held_txn *t, const struct kv_batch *b, bool *out_sure)
+{
+	bool any = false;
+	size_t unused;
+
+	*out_sure = false;
+	for (size_t k = 0; k < t->touched_count; k++)
+		for (uint32_t i = 0; i < b->count; i++) {
+			struct kv_slice key = kv_slice_str(t->touched[k].s);
+			const struct kv_batch_op *op = &b->ops[i];
+
+			if (op->ask == KV_ASK_DELETE_RANGE ?
+			    kv_slice_cmp(key, op->key) < 0 || kv_slice_cmp(op->value, key) <= 0 :
+			    !kv_slice_eq(op->key, key))
+				continue;
+			any = true;
+			*out_sure |= ref_has(&t->begun, key, &unused) ||
+				     ref_has(&m->now, key, &unused);
+		}
+	return any;
+}
+
+/* What the transaction has made of a key, the store has now. */
+static void take_over(struct model *m, const struct held_txn *t, struct kv_slice key)
+{
+	struct kv_slice value;
+	size_t i;
+
+	if (ref_has(&t->state, key, &i)) {
+		value = ref_value_at(&t->state, i);
+		memcpy(ref_put(&m->now, key, (uint32_t)value.bytes), value.data, value.bytes);
+	} else if (ref_has(&m->now, key, &i)) {
+		ref_delete(&m->now, i, i + 1);
+	}
+}
+
+/* b: what was written since it began. */
+static void commit_txn(struct model *m, struct held_txn *t, const struct kv_batch *b)
+{
+	bool sure, met = meets(m, t, b, &sure), writes = false;
+	int err = kv_txn_commit(t->txn, ref_chance(&m->random, 3));
+
+	for (size_t k = 0; k < t->touched_count; k++)
+		writes |= t->written[k];
+	CHECK(err == (sure && writes ? KV_E_conflict : 0) ||
+	      (err == KV_E_conflict && met && writes), "%s", kv_err_text(err));
+	for (size_t k = 0; k < t->touched_count && !err; k++)
+		if (t->written[k])
+			take_over(m, t, kv_slice_str(t->touched[k].s));
+}
+
+static void step_txn(struct model *m)
+{
+	struct held_txn t = { .begun = ref_copy(&m->now), .state = ref_copy(&m->now) };
+	struct kv_batch *b = kv_batch_new();
+
+	CHECK(b);
+	CHECK_OK(kv_txn_begin(m->db, &t.txn));
+	while (t.touched_count < TOUCHED_MAX - 1 && ref_chance(&m->random, 80))
+		use_txn(m, &t);
+	if (ref_chance(&m->random, 60))
+		write_random(m, b);
+	if (ref_chance(&m->random, 5))
+		CHECK_OK(kv_flush(m->db));
+	use_txn(m, &t);
+	if (ref_chance(&m->random, 90))
+		commit_txn(m, &t, b);
+	kv_txn_free(t.txn);
+	kv_batch_free(b);
+	ref_done(&t.begun);
+	ref_done(&t.state);
 }
 
 static void step_snapshot(struct model *m)
@@ -331,10 +459,12 @@ static void step(struct model *m)
 {
 	uint32_t what = ref_below(&m->random, 1000);
 
-	if (what < 450)
+	if (what < 420)
 		step_write(m);
-	else if (what < 460)
+	else if (what < 430)
 		step_fail(m);
+	else if (what < 460)
+		step_txn(m);
 	else if (what < 480)
 		step_snapshot(m);
 	else if (what < 484)
