@@ -331,9 +331,9 @@ void kv_block_cursor_done(struct kv_block_cursor *c)
 	kv_buf_done(&c->key);
 }
 
-int kv_block_cursor_set(struct kv_block_cursor *c, const struct kv_block *with_heads)
+int kv_block_cursor_set(struct kv_block_cursor *c, const struct kv_block *block)
 {
-	struct kv_slice block = with_heads->bytes;
+	struct kv_slice s = block->bytes;
 	uint32_t count, restarts_offset;
 	le32 v;
 
@@ -341,17 +341,17 @@ int kv_block_cursor_set(struct kv_block_cursor *c, const struct kv_block *with_h
 	c->restart_count = c->restarts_offset = 0;
 	c->valid = false;
 	c->error = KV_E_bad_record;
-	if (block.bytes < sizeof(v) || block.bytes > UINT32_MAX)
+	if (s.bytes < sizeof(v) || s.bytes > UINT32_MAX)
 		return KV_E_bad_record;
-	memcpy(&v, (const uint8_t *)block.data + block.bytes - sizeof(v), sizeof(v));
+	memcpy(&v, (const uint8_t *)s.data + s.bytes - sizeof(v), sizeof(v));
 	count = kv_le32_get(v);
-	if (count > (block.bytes - sizeof(v)) / sizeof(v))
+	if (count > (s.bytes - sizeof(v)) / sizeof(v))
 		return KV_E_bad_record;
-	restarts_offset = (uint32_t)(block.bytes - sizeof(v) - (size_t)count * sizeof(v));
+	restarts_offset = (uint32_t)(s.bytes - sizeof(v) - (size_t)count * sizeof(v));
 	/* Entries and restarts: neither is there without the other. */
 	if ((count == 0) != (restarts_offset == 0))
 		return KV_E_bad_record;
-	c->block = *with_heads;
+	c->block = *block;
 	c->restart_count = count;
 	c->restarts_offset = restarts_offset;
 	if (count && restart_offset(c, 0)) {

@@ -358,7 +358,7 @@ static int choose_locked(struct kv_gc_run *r) KV_REQUIRES(&r->db->mu)
 	c = malloc(db->version->segment_count * sizeof(*c));
 	if (!c)
 		return -ENOMEM;
-	n = find_candidates_locked(db, c);
+	n = find_candidates_locked(r->db, c);
 	db->gc_asked = db->gc_asked && n;
 	choose_victims_locked(r, c, n);
 	free(c);
