@@ -116,6 +116,8 @@ struct kv_db {
 	struct kv_mutex sync_mu;
 	struct kv_cond sync_cond;
 	bool sync_running;
+	struct kv_link durable_queue;	/* struct kv_writer: small batches to be durable; see write.c */
+	bool durable_led;		/* one is committing and syncing, for a chain of them */
 	kv_seqno seqno_synced;		/* every batch up to here is durable */
 
 	struct kv_rwlock parts_lock;

@@ -35,6 +35,7 @@ static void locks_init(struct kv_db *db)
 	kv_cond_init(&db->done_cond);
 	kv_mutex_init(&db->obsolete_mu);
 	kv_list_init(&db->queue);
+	kv_list_init(&db->durable_queue);
 	kv_list_init(&db->flush_full);
 	kv_list_init(&db->snapshots);
 	kv_list_init(&db->journals);

@@ -9,7 +9,8 @@
  *			segment, one chunk to the journal, everything inserted
  *			into the memtable, and published
  *	sync		who asked for it waits until its seqno is durable (sync.c);
- *			a writer that didn't ask never waits for a sync
+ *			a writer that didn't ask never waits for a sync. Small batches
+ *			that ask gather before the commit, while one sync runs
  *
  * CRASH: "no space" is found out before a seqno is assigned, and then nothing has
  * happened. From there on a failure poisons: whether the group survives is
@@ -20,6 +21,8 @@
 #define GROUP_BYTES_MAX (1 * KV_MIB)	/* encoded; a larger batch makes a group of its own */
 #define GROUP_BULK_BYTES_MAX (16 * KV_MIB)
 #define GROUP_WRITERS_MAX 256		/* one iovec each */
+#define CHAIN_WRITERS_MAX (GROUP_WRITERS_MAX / 2)
+#define CHAIN_BATCH_BYTES_MAX (4 * KV_KIB)
 #define MEMTABLE_RANGEDELS_MAX 1024	/* they are fragmented anew for readers */
 #define DELETES_MUCH 64			/* or one range tombstone */
 #define BULK_MUCH_PART 8		/* of a segment: values that may have overwritten others */
@@ -410,27 +413,37 @@ static int commit_locked(struct kv_db *db, struct group *g) KV_REQUIRES(&db->com
 
 /*
  * Takes from the front of the queue: the leader in any case, others as long
- * as the group stays small. They stay in the queue, so that nobody else leads.
- * One with a check leads its group: so what it looks at is whole, with nothing half-way.
+ * as the group stays small; with each its chain. They stay in the queue, so that nobody else
+ * leads. One with a check leads its group: so what it looks at is whole, with nothing half-way.
+ * Returns how many of the queue these are.
  */
-static void gather(struct kv_db *db, struct group *g)
+static size_t gather(struct kv_db *db, struct group *g)
 {
 	uint64_t bytes = 0, bulk_bytes = 0;
+	size_t n = 0;
 
 	g->count = 0;
 	g->bytes = g->bulk_bytes = g->ops = g->user_bytes = 0;
 	kv_mutex_lock(&db->queue_mu);
 	kv_list_for_each(l, &db->queue) {
 		struct kv_writer *w = kv_container_of(l, struct kv_writer, link);
+		size_t count = 0;
 
-		bytes += w->batch->encoded.bytes;
-		bulk_bytes += w->bulk_bytes;
-		if (g->count && (w->check || g->count == GROUP_WRITERS_MAX ||
-				 bytes > GROUP_BYTES_MAX || bulk_bytes > GROUP_BULK_BYTES_MAX))
+		for (struct kv_writer *c = w; c; c = c->chain) {
+			bytes += c->batch->encoded.bytes;
+			bulk_bytes += c->bulk_bytes;
+			count++;
+		}
+		if (n && (w->check || g->count + count > GROUP_WRITERS_MAX ||
+			  bytes > GROUP_BYTES_MAX ||
+			  bulk_bytes > GROUP_BULK_BYTES_MAX))
 			break;
-		g->writers[g->count++] = w;
+		for (; w; w = w->chain)
+			g->writers[g->count++] = w;
+		n++;
 	}
 	kv_mutex_unlock(&db->queue_mu);
+	return n;
 }
 
 /* Takes the n first writers from the queue, and wakes them and the next leader. */
@@ -441,8 +454,9 @@ static void dismiss(struct kv_db *db, struct kv_writer *leader, size_t n, int er
 		struct kv_writer *w = kv_container_of(db->queue.next, struct kv_writer, link);
 
 		kv_list_remove(&w->link);
-		if (err && !w->result)
-			w->result = err;
+		for (struct kv_writer *c = w; c; c = c->chain)
+			if (err && !c->result)
+				c->result = err;
 		w->done = true;
 		if (w != leader)
 			kv_cond_signal(&w->cond);
@@ -460,8 +474,7 @@ static void lead(struct kv_db *db, struct kv_writer *leader)
 
 	kv_mutex_lock(&db->commit_mu);
 	err = make_room(db);
-	gather(db, &g);
-	n = g.count;
+	n = gather(db, &g);
 	if (!err)
 		err = commit_locked(db, &g);
 	kv_mutex_unlock(&db->commit_mu);
@@ -472,7 +485,6 @@ static int commit(struct kv_db *db, struct kv_writer *w)
 {
 	bool leads;
 
-	kv_cond_init(&w->cond);
 	kv_mutex_lock(&db->queue_mu);
 	kv_list_push_back(&db->queue, &w->link);
 	while (!w->done && db->queue.next != &w->link)
@@ -481,11 +493,121 @@ static int commit(struct kv_db *db, struct kv_writer *w)
 	kv_mutex_unlock(&db->queue_mu);
 	if (leads)
 		lead(db, w);
-	kv_cond_done(&w->cond);
+	return w->result;
+}
+
+/* --- durable together ----------------------------------------------------------------------- */
+
+/* Would its append delay others much, does it hold a lock, or must it lead? Then it goes its way alone. */
+static bool may_chain(const struct kv_writer *w)
+{
+	return !w->bulk_count && !w->parts && !w->check &&
+	       w->batch->encoded.bytes <= CHAIN_BATCH_BYTES_MAX;
+}
+
+/* The last touch, when it is over: w returns and is gone. */
+static void tell(struct kv_writer *w, enum kv_turn turn)
+{
+	kv_mutex_lock(&w->mu);
+	w->turn = turn;
+	kv_cond_signal(&w->cond);
+	kv_mutex_unlock(&w->mu);
+}
+
+/* Joins those who wait. True when it is w's turn to lead, false when all is over. */
+static bool wait_for_turn(struct kv_db *db, struct kv_writer *w)
+{
+	bool leads;
+
+	kv_mutex_lock(&db->sync_mu);
+	leads = !db->durable_led;
+	db->durable_led = true;
+	if (!leads)
+		kv_list_push_back(&db->durable_queue, &w->link);
+	kv_mutex_unlock(&db->sync_mu);
+	if (leads)
+		return true;
+	kv_mutex_lock(&w->mu);
+	while (w->turn == KV_TURN_NONE)
+		kv_cond_wait(&w->cond, &w->mu);
+	leads = w->turn == KV_TURN_LEAD;
+	kv_mutex_unlock(&w->mu);
+	return leads;
+}
+
+static struct kv_writer *take_first_locked(struct kv_db *db) KV_REQUIRES(&db->sync_mu)
+{
+	struct kv_link *l = db->durable_queue.next;
+
+	if (kv_list_empty(&db->durable_queue))
+		return NULL;
+	kv_list_remove(l);
+	return kv_container_of(l, struct kv_writer, link);
+}
+
+static void take_chain(struct kv_db *db, struct kv_writer *w)
+{
+	kv_mutex_lock(&db->sync_mu);
+	for (size_t i = 1; w && i < CHAIN_WRITERS_MAX; i++)
+		w = w->chain = take_first_locked(db);
+	kv_mutex_unlock(&db->sync_mu);
+}
+
+/* Hands over to the next leader, and only then wakes those for whom it is over. */
+static void end_turn(struct kv_db *db, struct kv_writer *leader)
+{
+	struct kv_writer *next;
+
+	kv_mutex_lock(&db->sync_mu);
+	next = take_first_locked(db);
+	db->durable_led = next;
+	kv_mutex_unlock(&db->sync_mu);
+	if (next)
+		tell(next, KV_TURN_LEAD);
+	for (struct kv_writer *c = leader->chain; c; c = next) {
+		next = c->chain;
+		tell(c, KV_TURN_OVER);
+	}
+}
+
+static void make_durable(struct kv_db *db, struct kv_writer *leader)
+{
+	kv_seqno seqno = 0;
+	int err = 0;
+
+	(void)commit(db, leader); /* each has its own result */
+	for (struct kv_writer *c = leader; c; c = c->chain)
+		if (!c->result)
+			seqno = KV_MAX(seqno, c->seqno_last);
+	if (seqno)
+		err = kv_sync_to(db, seqno);
+	for (struct kv_writer *c = leader; c; c = c->chain)
+		if (!c->result)
+			c->result = err;
+}
+
+/*
+ * Small batches that are to be durable gather while one sync runs, since they have to wait for the next
+ * one anyway. Then the first commits and syncs for all of them: each of the others is woken once,
+ * when all is over for it, and by a lock of its own. They wait before the queue, so that who wants no sync does not wait for theirs.
+ */
+static int commit_durable(struct kv_db *db, struct kv_writer *w)
+{
+	if (wait_for_turn(db, w)) {
+		take_chain(db, w);
+		make_durable(db, w);
+		end_turn(db, w);
+	}
 	return w->result;
 }
 
 /* --- the whole ----------------------------------------------------------------------------------- */
+
+static int commit_and_sync(struct kv_db *db, struct kv_writer *w, bool sync)
+{
+	KV_TRY(commit(db, w));
+	return sync ? kv_sync_to(db, w->seqno_last) : 0;
+}
 
 int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, void *arg, bool sync)
 {
@@ -504,14 +626,18 @@ int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, 
 		return KV_E_too_big;
 
 	KV_TRY(kv_pressure(db, b));
+	kv_mutex_init(&w.mu);
+	kv_cond_init(&w.cond);
 	err = kv_writer_prepare(db, &w);
 	if (!err && check)
 		err = check(db, arg);
-	if (!err)
-		err = commit(db, &w);
+	if (!err && sync && may_chain(&w))
+		err = commit_durable(db, &w);
+	else if (!err)
+		err = commit_and_sync(db, &w, sync);
 	kv_writer_done(db, &w);
-	if (!err && sync)
-		err = kv_sync_to(db, w.seqno_last);
+	kv_cond_done(&w.cond);
+	kv_mutex_done(&w.mu);
 	if (db->options.inline_work)
 		kv_work_schedule(db);
 	return err;

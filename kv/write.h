@@ -33,11 +33,21 @@ struct kv_add {
 	int64_t base;
 };
 
+/* What a batch that is to be durable waits for. */
+enum kv_turn {
+	KV_TURN_NONE,
+	KV_TURN_LEAD,			/* it commits and syncs, for itself and those behind it */
+	KV_TURN_OVER,			/* somebody has done it */
+};
+
 /* In the stack of its caller. */
 struct kv_writer {
-	struct kv_link link;		/* in db->queue */
+	struct kv_link link;		/* in db->queue, before that perhaps in db->durable_queue */
+	struct kv_writer *chain;	/* goes the same way with it: see commit_durable() */
+	struct kv_mutex mu;		/* its own: others tell it what its turn is */
+	enum kv_turn turn;		/* under mu */
 	struct kv_cond cond;
-	bool done;			/* under queue_mu */
+	bool done;			/* under queue_mu: committed */
 	int result;
 	struct kv_batch *batch;
 	kv_write_check_fn *check;	/* NULL: written in any case */
