@@ -83,6 +83,8 @@ struct kv_env_ops {
 	void (*advise)(struct kv_env_file *file, uint64_t offset, uint64_t bytes, bool will_need);
 
 	uint64_t (*monotonic_ns)(struct kv_env *env);
+	/* Returns when so much time has passed on that clock. */
+	void (*sleep_ns)(struct kv_env *env, uint64_t ns);
 	int (*random)(struct kv_env *env, void *to, size_t bytes);
 };
 

@@ -460,6 +460,19 @@ static uint64_t posix_monotonic_ns(struct kv_env *env)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+static void posix_sleep_ns(struct kv_env *env, uint64_t ns)
+{
+	struct timespec t = {
+		.tv_sec = (time_t)(ns / 1000000000),
+		.tv_nsec = (long)(ns % 1000000000),
+	};
+
+	(void)env;
+	/* A signal interrupts it; what is left is in t then. */
+	while (clock_nanosleep(CLOCK_MONOTONIC, 0, &t, &t) == EINTR)
+		;
+}
+
 static int posix_random(struct kv_env *env, void *to, size_t bytes)
 {
 	size_t done = 0;
@@ -498,6 +511,7 @@ struct kv_env *kv_env_posix(void)
 		.size = posix_size,
 		.advise = posix_advise,
 		.monotonic_ns = posix_monotonic_ns,
+		.sleep_ns = posix_sleep_ns,
 		.random = posix_random,
 	};
 	static struct kv_env env = { .ops = &ops };

@@ -1228,6 +1228,11 @@ static uint64_t sim_monotonic_ns(struct kv_env *env)
 	return now;
 }
 
+static void sim_sleep_ns(struct kv_env *env, uint64_t ns)
+{
+	kv_env_sim_advance(env, ns);
+}
+
 static int sim_random(struct kv_env *env, void *to, size_t bytes)
 {
 	struct sim *sim = to_sim(env);
@@ -1264,6 +1269,7 @@ static struct sim *sim_new(uint64_t rng)
 		.size = sim_size,
 		.advise = sim_advise,
 		.monotonic_ns = sim_monotonic_ns,
+		.sleep_ns = sim_sleep_ns,
 		.random = sim_random,
 	};
 	struct sim *sim = must(calloc(1, sizeof(*sim)));

@@ -142,7 +142,7 @@ int kv_env_sim_unsynced(struct kv_env *env, const char *path, const char *name,
 int kv_env_sim_name_durable(struct kv_env *env, const char *path, const char *name,
 			    bool *out_durable);
 
-/* The clock stands still but for this, and for one microsecond at each look. */
+/* The clock stands still but for this, for sleep_ns(), and for one microsecond at each look. */
 void kv_env_sim_advance(struct kv_env *env, uint64_t ns);
 
 #endif

@@ -361,6 +361,8 @@ UNIT(clock_random_and_space_tell_something)
 	setup();
 	t = ops->monotonic_ns(env);
 	ck_assert_uint_le(t, ops->monotonic_ns(env));
+	ops->sleep_ns(env, 1000);
+	ck_assert_uint_le(t + 1000, ops->monotonic_ns(env));
 	ck_ok(ops->random(env, a, sizeof(a)));
 	ck_ok(ops->random(env, b, sizeof(b)));
 	ck_assert_mem_ne(a, b, sizeof(a));

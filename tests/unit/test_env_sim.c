@@ -600,6 +600,8 @@ UNIT(clock_and_random_repeat)
 	ck_assert_uint_lt(t, ops->monotonic_ns(env));
 	kv_env_sim_advance(env, 1000000);
 	ck_assert_uint_gt(ops->monotonic_ns(env), t + 1000000);
+	ops->sleep_ns(env, 5000000);
+	ck_assert_uint_gt(ops->monotonic_ns(env), t + 6000000);
 	leave();
 	enter(kv_env_sim_new(7));
 	ck_ok(ops->random(env, b, sizeof(b)));
