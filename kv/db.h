@@ -25,6 +25,7 @@
 #include "kv/lock.h"
 #include "kv/manifest.h"
 #include "kv/memtable.h"
+#include "kv/pace.h"
 
 #define KV_IMM_MAX 2		/* memtables that wait for their flush */
 #define KV_WORKERS 2
@@ -178,6 +179,10 @@ struct kv_db {
 
 	struct kv_mutex obsolete_mu;
 	struct kv_link obsolete;	/* struct kv_obsolete */
+
+	/* Of the one thread that deletes by the way: how fast, and when it may go on. */
+	struct kv_pace delete_pace;
+	uint64_t delete_wait_ns;	/* 0: nothing is left to be deleted */
 
 	_Atomic uint64_t readstate;	/* struct kv_readstate, see read.c */
 	_Atomic kv_seqno seqno_published; /* visible; the leader writes, all read */
@@ -341,8 +346,13 @@ int kv_install(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
 int kv_install_flush(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
 /* The sink of all versions (arg: db): the file is deleted by the next work. Any thread, not under mu. */
 void kv_obsolete_add(void *arg, enum kv_file_kind kind, kv_fileno number);
-/* Deletes what has gathered; true when there was some. */
+/*
+ * Deletes what has gathered, at a bounded rate: what is left then stays until db->delete_wait_ns have
+ * passed. True when something was deleted. One thread at a time.
+ */
 bool kv_obsolete_delete(struct kv_db *db);
+/* The same, all of it and at once. Any thread. */
+bool kv_obsolete_delete_all(struct kv_db *db);
 /* A number for a new file. */
 kv_fileno kv_fileno_take(struct kv_db *db);
 

@@ -8,6 +8,10 @@
  */
 #include "kv/db.h"
 
+/* When less than a sixteenth of the disk, or a GiB, may still be taken, files are deleted at once. */
+#define SCARCE_PART 16
+#define SCARCE_BYTES (1 * KV_GIB)
+
 /* --- installing ------------------------------------------------------------------------------ */
 
 static void state_apply_locked(struct kv_db *db, const struct kv_edit *edit)
@@ -185,22 +189,90 @@ static struct kv_obsolete *take_obsolete(struct kv_db *db)
 	return o;
 }
 
-bool kv_obsolete_delete(struct kv_db *db)
+static bool has_obsolete(struct kv_db *db)
+{
+	bool has;
+
+	kv_mutex_lock(&db->obsolete_mu);
+	has = !kv_list_empty(&db->obsolete);
+	kv_mutex_unlock(&db->obsolete_mu);
+	return has;
+}
+
+static void delete_one(struct kv_db *db, struct kv_obsolete *o)
+{
+	int err;
+
+	if (o->kind == KV_FILE_TABLE || o->kind == KV_FILE_SEGMENT)
+		kv_filecache_drop(db->files, o->number);
+	err = kv_store_unlink(&db->store, o->kind, o->number);
+	if (err && err != -ENOENT)
+		kv_msg(&db->store.msg, KV_MSG_WARN, "%s/%s: cannot be deleted: %s",
+		       db->store.path, kv_filename(o->kind, o->number).s, kv_err_text(err));
+	free(o);
+}
+
+bool kv_obsolete_delete_all(struct kv_db *db)
 {
 	struct kv_obsolete *o;
 	bool did = false;
 
-	while ((o = take_obsolete(db))) {
-		int err;
+	for (; (o = take_obsolete(db)); did = true)
+		delete_one(db, o);
+	return did;
+}
 
-		if (o->kind == KV_FILE_TABLE || o->kind == KV_FILE_SEGMENT)
-			kv_filecache_drop(db->files, o->number);
-		err = kv_store_unlink(&db->store, o->kind, o->number);
-		if (err && err != -ENOENT)
-			kv_msg(&db->store.msg, KV_MSG_WARN, "%s/%s: cannot be deleted: %s",
-			       db->store.path, kv_filename(o->kind, o->number).s,
-			       kv_err_text(err));
-		free(o);
+/* For the pace only: one that can't be told is small. */
+static uint64_t obsolete_bytes(struct kv_db *db, const struct kv_obsolete *o)
+{
+	const struct kv_env_ops *ops = db->store.env->ops;
+	struct kv_env_file *file;
+	uint64_t bytes;
+	int err;
+
+	if (ops->open(db->store.dir, kv_filename(o->kind, o->number).s, KV_ENV_READ, &file))
+		return 0;
+	err = ops->size(file, &bytes);
+	ops->close(file);
+	return err ? 0 : bytes;
+}
+
+/* Somebody may need it soon. */
+static bool space_is_scarce(struct kv_db *db)
+{
+	uint64_t all, left;
+
+	return !kv_space(db, &all, &left) && left < KV_MAX(all / SCARCE_PART, SCARCE_BYTES);
+}
+
+/*
+ * A filesystem that frees gigabytes in one go may keep all who write and sync waiting for its
+ * own journal. Files are whole or gone: they can't be cut down step by step, since others may have
+ * links to them (K11). So what a large range or a compaction has made obsolete goes
+ * one file after the other, with time in between.
+ */
+bool kv_obsolete_delete(struct kv_db *db)
+{
+	struct kv_env *env = db->store.env;
+	struct kv_obsolete *o;
+	bool did = false;
+
+	if (db->options.inline_work)
+		return kv_obsolete_delete_all(db);
+	db->delete_wait_ns = 0;
+	while (has_obsolete(db)) {
+		uint64_t ns = kv_pace_wait_ns(&db->delete_pace, env->ops->monotonic_ns(env));
+
+		if (ns && !space_is_scarce(db)) {
+			db->delete_wait_ns = ns;
+			break;
+		}
+		o = take_obsolete(db);
+		if (!o)
+			break;
+		kv_pace_take(&db->delete_pace, env->ops->monotonic_ns(env),
+			     obsolete_bytes(db, o));
+		delete_one(db, o);
 		did = true;
 	}
 	return did;

@@ -18,6 +18,9 @@
 #include "kv/recover.h"
 
 #define OPEN_FILES_MAX 512	/* tables and segments that are kept open unused */
+/* Files that nothing names are deleted at once up to a burst, and then at this rate. */
+#define DELETE_BYTES_PER_SECOND (1 * KV_GIB)
+#define DELETE_BURST_BYTES (1 * KV_GIB)
 
 /* --- the struct --------------------------------------------------------------------------------- */
 
@@ -132,6 +135,7 @@ static int db_new(const char *dir, const struct kv_options *options, struct kv_d
 		.cache_misses = &db->counters.cache_misses,
 	};
 	db->obsolete_sink = (struct kv_obsolete_sink){ kv_obsolete_add, db };
+	db->delete_pace = (struct kv_pace){ DELETE_BYTES_PER_SECOND, DELETE_BURST_BYTES, 0 };
 	db->cache = kv_cache_new(filled.cache_bytes);
 	if (db->cache)
 		db->files = kv_filecache_new(&db->store, db->cache, &db->sst_counters,
@@ -589,7 +593,7 @@ static int shut_down(struct kv_db *db)
 	KV_TRY(end_journal(db));
 	if (db->journal_next)
 		kv_obsolete_add(db, KV_FILE_JOURNAL, db->journal_next->number);
-	(void)kv_obsolete_delete(db);
+	(void)kv_obsolete_delete_all(db);
 	m = db->manifest;
 	db->manifest = NULL;
 	return kv_manifest_close(m);

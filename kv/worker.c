@@ -162,7 +162,11 @@ static bool wait_for_work(struct kv_db *db, size_t which, uint64_t seen, bool fa
 	db->idle_seq[which] = seen;
 	kv_cond_broadcast(&db->done_cond);
 	while (!db->stop && db->work_seq == seen) {
-		if (failed) {
+		if (!compacts && db->delete_wait_ns && !atomic_load(&db->poisoned)) {
+			if (!kv_cond_wait_for(&db->work_cond, &db->mu,
+					      KV_MIN(db->delete_wait_ns, RETRY_NS)))
+				break;
+		} else if (failed) {
 			if (!kv_cond_wait_for(&db->work_cond, &db->mu, RETRY_NS))
 				break;
 		} else if (compacts && !db->settled) {
@@ -322,5 +326,8 @@ int kv_wait_idle(struct kv_db *db)
 	else
 		err = db->compact_error ? db->compact_error : db->gc_error;
 	kv_mutex_unlock(&db->mu);
+	/* What waits for its time to be deleted is work, too. */
+	if (err != KV_E_poisoned)
+		(void)kv_obsolete_delete_all(db);
 	return err;
 }
