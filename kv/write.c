@@ -587,9 +587,10 @@ static void make_durable(struct kv_db *db, struct kv_writer *leader)
 }
 
 /*
- * Small batches that are to be durable gather while one sync runs, since they have to wait for the next
- * one anyway. Then the first commits and syncs for all of them: each of the others is woken once,
- * when all is over for it, and by a lock of its own. They wait before the queue, so that who wants no sync does not wait for theirs.
+ * Small batches that are to be durable gather while one sync runs, since they have to wait
+ * for the next one anyway. Then the first commits and syncs for all of them: each of the
+ * others is woken once, when all is over for it, and by a lock of its own. They wait before
+ * the queue, so that who wants no sync does not wait for theirs.
  */
 static int commit_durable(struct kv_db *db, struct kv_writer *w)
 {
