@@ -64,9 +64,9 @@ static int fail(struct checkpoint *c, int err, const char *name, const char *wha
  * A segment leaves the list only after the edit that seals it, so what the version
  * knows as not sealed is on the list in the same moment.
  */
-static void note_open_locked(struct checkpoint *c) KV_REQUIRES(&c->db->mu)
+static void note_open_locked(struct kv_db *db, struct checkpoint *c) KV_REQUIRES(&db->mu)
 {
-	kv_list_for_each(l, &c->db->segments) {
+	kv_list_for_each(l, &db->segments) {
 		struct kv_live_segment *s = kv_container_of(l, struct kv_live_segment, link);
 		struct kv_version_segment *v = kv_version_segment(c->version, s->number);
 
@@ -95,7 +95,7 @@ static int choose_state(struct checkpoint *c)
 	}
 	c->version = kv_version_ref(db->version);
 	c->state = db->state;
-	note_open_locked(c);
+	note_open_locked(db, c);
 	kv_mutex_unlock(&db->mu);
 	for (size_t i = 0; i < c->version->segment_count; i++)
 		unsealed += !c->version->segments[i].sealed && c->version->segments[i].table_count;

@@ -600,7 +600,7 @@ static size_t look_at(const char *store, struct look *looks, size_t max)
 		}
 		memset(l, 0, sizeof(*l));
 		ck_assert_uint_lt(strlen(e->d_name), sizeof(l->name));
-		strcpy(l->name, e->d_name);
+		memcpy(l->name, e->d_name, strlen(e->d_name) + 1);
 		path_of(path, sizeof(path), store, e->d_name);
 		ck_assert(!stat(path, &st));
 		l->sum = S_ISDIR(st.st_mode) ? 0 : sum_of(path);
