@@ -329,6 +329,46 @@ UNIT(writers_go_on_meanwhile)
 }
 UNIT_END
 
+/* While the checkpoint's flush makes its table, a snapshot is made of more than goes there. */
+static void make_snapshot(void *arg, struct kv_env *env, enum kv_sim_op op, const char *name)
+{
+	struct dbfix *f = arg;
+
+	if (op != KV_SIM_CREATE || !strstr(name, ".sst"))
+		return;
+	kv_env_sim_hook(env, NULL, NULL);
+	ck_ok(dbfix_put(f, "b", "late", false));
+	ck_ok(kv_snapshot_create(f->db, "late"));
+}
+
+UNIT(a_snapshot_that_saw_more_is_left_out)
+{
+	struct kv_snapshot *s;
+	struct dbfix f, g;
+
+	dbfix_init(&f, 13);
+	f.options.inline_work = false;
+	dbfix_open(&f);
+	ck_ok(dbfix_put(&f, "a", "1", false));
+	ck_ok(kv_snapshot_create(f.db, "early"));
+	kv_env_sim_hook(f.env, make_snapshot, &f);
+	ck_ok(kv_checkpoint(f.db, "copy"));
+	kv_env_sim_hook(f.env, NULL, NULL);
+	ck_ok(kv_snapshot_open(f.db, "late", &s));
+	dbfix_expect_bytes(&f, s, "b", "late", 4);
+	kv_snapshot_free(f.db, s);
+	verify(f.env, "copy");
+	g = f;
+	g.db = open_at(&f, "copy");
+	dbfix_expect(&g, "a", "1");
+	dbfix_expect(&g, "b", NULL);
+	ck_assert_int_eq(kv_snapshot_open(g.db, "late", &s), KV_E_no_snapshot);
+	(void)see_named(g.db, "early");
+	ck_ok(kv_close(g.db));
+	dbfix_done(&f);
+}
+UNIT_END
+
 /* --- failures ----------------------------------------------------------------------------- */
 
 UNIT(what_is_there_is_left_alone)
@@ -767,6 +807,7 @@ UNIT_END
 UNIT_MAIN("checkpoint", it_is_a_store_with_all_that_was_there, an_empty_store_can_have_one,
 	  finished_files_are_shared, the_two_go_their_own_ways,
 	  files_that_one_deletes_stay_for_the_other, writers_go_on_meanwhile,
-	  what_is_there_is_left_alone, after_a_failure_nothing_is_there,
+	  a_snapshot_that_saw_more_is_left_out, what_is_there_is_left_alone,
+	  after_a_failure_nothing_is_there,
 	  a_full_disk_leaves_nothing, the_machine_may_die_at_each_change,
 	  or_while_a_failure_is_cleaned_up, a_directory_that_is_read_only_stays_as_it_is)
