@@ -4,7 +4,7 @@
  *
  * Lock order: names_mu, inline_mu, parts_lock, commit_mu, install_mu, mu, then anything
  * below the engine. queue_mu, sync_mu and obsolete_mu are leaves: nothing is
- * locked under them.
+ * locked under them, but a waiting writer's own lock under sync_mu.
  *	names_mu	one named snapshot is made or dropped at a time
  *	inline_mu	with inline_work: one caller at a time does the work
  *	parts_lock	shared: a batch refers to existing values, until its memtable
