@@ -70,10 +70,12 @@ static void note_open_locked(struct kv_db *db, struct checkpoint *c) KV_REQUIRES
 		struct kv_live_segment *s = kv_container_of(l, struct kv_live_segment, link);
 		struct kv_version_segment *v = kv_version_segment(c->version, s->number);
 
-		if (v && !v->sealed && v->table_count)
-			c->open[c->open_count++] = (struct open_segment){
-				s->number, kv_segment_synced(s->writer)
-			};
+		if (!v || v->sealed || !v->table_count)
+			continue;
+		KV_ASSERT(c->open); /* has room for as many as the version has */
+		c->open[c->open_count++] = (struct open_segment){
+			s->number, kv_segment_synced(s->writer)
+		};
 	}
 }
 

@@ -66,6 +66,7 @@ static size_t fill_seqnos_locked(struct kv_db *db, kv_seqno *seqnos) KV_REQUIRES
 	const struct kv_snapset *named = db->version->snapshots;
 	size_t n = 0, i = 0, count = named ? named->count : 0;
 
+	KV_ASSERT(seqnos); /* there is always the present */
 	kv_list_for_each(l, &db->snapshots) {
 		kv_seqno s = kv_container_of(l, struct kv_snapshot, link)->seqno;
 

@@ -426,20 +426,22 @@ static size_t gather(struct kv_db *db, struct group *g)
 	g->bytes = g->bulk_bytes = g->ops = g->user_bytes = 0;
 	kv_mutex_lock(&db->queue_mu);
 	kv_list_for_each(l, &db->queue) {
-		struct kv_writer *w = kv_container_of(l, struct kv_writer, link);
+		struct kv_writer *w = kv_container_of(l, struct kv_writer, link), *c = w;
 		size_t count = 0;
 
-		for (struct kv_writer *c = w; c; c = c->chain) {
+		do {
 			bytes += c->batch->encoded.bytes;
 			bulk_bytes += c->bulk_bytes;
 			count++;
-		}
+		} while ((c = c->chain) != NULL);
 		if (n && (w->check || g->count + count > GROUP_WRITERS_MAX ||
 			  bytes > GROUP_BYTES_MAX ||
 			  bulk_bytes > GROUP_BULK_BYTES_MAX))
 			break;
-		for (; w; w = w->chain)
-			g->writers[g->count++] = w;
+		c = w;
+		do
+			g->writers[g->count++] = c;
+		while ((c = c->chain) != NULL);
 		n++;
 	}
 	kv_mutex_unlock(&db->queue_mu);
