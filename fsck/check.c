@@ -17,30 +17,44 @@ int fsck_progress(struct fsck *c, const char *step, uint64_t done, uint64_t all)
 
 /* --- the engine ------------------------------------------------------------------------------ */
 
+struct verifying {
+	struct fsck *c;
+	bool cancelled;
+};
+
 static void verify_problem(void *arg, const char *file, const char *text)
 {
+	struct verifying *v = arg;
 	char sentence[512];
 
 	snprintf(sentence, sizeof(sentence), "%s%s%s", file ? file : "", file ? ": " : "", text);
-	fsck_report(arg, FSCK_P_store_file, (struct fsck_about){ .text = sentence });
+	fsck_report(v->c, FSCK_P_store_file, (struct fsck_about){ .text = sentence });
 }
 
 static void verify_progress(void *arg, uint64_t done, uint64_t all)
 {
-	struct fsck *c = arg;
+	struct verifying *v = arg;
 
-	/* The engine cannot be stopped here; the next step asks again. */
-	if (c->options->progress)
-		c->options->progress(c->options->arg, "reading the store's files", done, all);
+	if (fsck_progress(v->c, "reading the store's files", done, all))
+		v->cancelled = true;
+}
+
+static bool verify_cancelled(void *arg)
+{
+	struct verifying *v = arg;
+
+	return v->cancelled;
 }
 
 static int verify(struct fsck *c)
 {
+	struct verifying v = { .c = c };
 	struct kv_verify_options o = {
 		.env = c->options->env,
 		.problem = verify_problem,
 		.progress = verify_progress,
-		.arg = c,
+		.cancelled = verify_cancelled,
+		.arg = &v,
 		.quick = !c->options->thorough,
 	};
 	uint64_t problems;

@@ -2,13 +2,17 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /*
  * Blocks grow with the arena: a batch of one small key takes 4 KiB, a memtable
- * gets its memory in pieces that malloc handles well.
+ * gets its memory in pieces that malloc handles well. One that gets large takes whole huge
+ * pages: filling a memtable cost a page fault every 4 KiB, and its readers miss the TLB less.
  */
 #define BLOCK_BYTES_MIN ((size_t)4 << 10)
 #define BLOCK_BYTES_MAX ((size_t)256 << 10)
+#define HUGE_FROM_BYTES ((size_t)4 << 20)
+#define HUGE_BYTES ((size_t)2 << 20)
 #define ALIGN ((size_t)8)
 
 struct kv_arena_block {
@@ -25,9 +29,23 @@ static void use_block(struct kv_arena *a, struct kv_arena_block *b)
 	a->end = (uint8_t *)b + b->bytes;
 }
 
+static void *new_memory(size_t bytes)
+{
+	void *p;
+
+	if (bytes != HUGE_BYTES)
+		return malloc(bytes);
+	p = aligned_alloc(HUGE_BYTES, bytes);
+#ifdef MADV_HUGEPAGE
+	if (p)
+		(void)madvise(p, bytes, MADV_HUGEPAGE); /* without it, it is only slower */
+#endif
+	return p;
+}
+
 static struct kv_arena_block *new_block(struct kv_arena *a, size_t bytes)
 {
-	struct kv_arena_block *b = malloc(bytes);
+	struct kv_arena_block *b = new_memory(bytes);
 
 	if (!b)
 		return NULL;
@@ -36,6 +54,14 @@ static struct kv_arena_block *new_block(struct kv_arena *a, size_t bytes)
 	a->blocks = b;
 	atomic_fetch_add_explicit(&a->bytes, bytes, memory_order_relaxed);
 	return b;
+}
+
+/* Of the next block, for an arena of so many bytes. */
+static size_t next_block_bytes(size_t arena_bytes)
+{
+	if (arena_bytes >= HUGE_FROM_BYTES)
+		return HUGE_BYTES;
+	return KV_MIN(KV_MAX(arena_bytes, BLOCK_BYTES_MIN), BLOCK_BYTES_MAX);
 }
 
 void kv_arena_init(struct kv_arena *a)
@@ -83,7 +109,7 @@ void kv_arena_reset(struct kv_arena *a)
 
 void *kv_arena_alloc(struct kv_arena *a, size_t bytes)
 {
-	size_t block_bytes = atomic_load_explicit(&a->bytes, memory_order_relaxed);
+	size_t block_bytes;
 	struct kv_arena_block *b;
 	void *p;
 
@@ -91,7 +117,8 @@ void *kv_arena_alloc(struct kv_arena *a, size_t bytes)
 		return NULL;
 	bytes = (KV_MAX(bytes, (size_t)1) + ALIGN - 1) & ~(ALIGN - 1);
 	if (bytes > (size_t)(a->end - a->at)) {
-		block_bytes = KV_MIN(KV_MAX(block_bytes, BLOCK_BYTES_MIN), BLOCK_BYTES_MAX);
+		block_bytes = next_block_bytes(atomic_load_explicit(&a->bytes,
+								    memory_order_relaxed));
 		if (bytes > block_bytes / 4) {
 			/* A block of its own, so that what is left of the current one stays of use. */
 			b = new_block(a, sizeof(*b) + bytes);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "kv/assert.h"
+#include "kv/compress.h"
 
 struct kv_batch *kv_batch_new(void)
 {
@@ -175,6 +176,8 @@ void kv_batch_add(struct kv_batch *b, struct kv_slice key, int64_t delta)
 
 static bool op_is_valid(const struct kv_op *op)
 {
+	struct kv_packed packed;
+
 	if (!op->key.bytes || op->key.bytes > KV_KEY_BYTES_MAX)
 		return false;
 	switch (op->kind) {
@@ -184,6 +187,8 @@ static bool op_is_valid(const struct kv_op *op)
 		return op->value.bytes <= KV_VALUE_BYTES_MAX;
 	case KV_KIND_PUT_PTR:
 		return op->value.bytes == sizeof(struct kv_vptr_disk);
+	case KV_KIND_PUT_PACKED:
+		return !kv_packed_decode(op->value, &packed);
 	case KV_KIND_DELETE_RANGE:
 		return op->value.bytes && op->value.bytes <= KV_KEY_BYTES_MAX;
 	}

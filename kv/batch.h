@@ -1,7 +1,7 @@
 /*
  * The unit of atomicity: while it is being built, and as the journal holds it.
  *
- * Building: a list of what the caller asked for. kv_write() encodes it (write.c),
+ * Building: a list of what the caller asked for. kv_write() encodes it (write_prepare.c),
  * since only the commit knows where bulk values went, what a part refers to and
  * what a counter has become.
  *

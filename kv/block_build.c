@@ -2,6 +2,12 @@
 #include "kv/assert.h"
 #include "kv/block.h"
 
+/*
+ * A search goes to a restart and then entry by entry, each in cache lines of its own if values are
+ * long: so it goes over no more bytes than that.
+ */
+#define RESTART_BYTES 256
+
 void kv_block_builder_init(struct kv_block_builder *b, uint32_t restart_interval)
 {
 	KV_ASSERT(restart_interval > 0);
@@ -21,6 +27,7 @@ void kv_block_builder_reset(struct kv_block_builder *b)
 	kv_buf_reset(&b->restarts);
 	kv_buf_reset(&b->last_key);
 	b->since_restart = 0;
+	b->restart_at = 0;
 	b->count = 0;
 }
 
@@ -36,7 +43,8 @@ static size_t shared_bytes(struct kv_slice a, struct kv_slice b)
 
 int kv_block_add(struct kv_block_builder *b, struct kv_slice ikey, struct kv_slice value)
 {
-	bool restart = !b->count || b->since_restart == b->restart_interval;
+	bool restart = !b->count || b->since_restart == b->restart_interval ||
+		       b->bytes.bytes - b->restart_at >= RESTART_BYTES;
 	size_t shared = restart ? 0 : shared_bytes(kv_buf_slice(&b->last_key), ikey);
 	struct kv_slice unshared = kv_slice((const uint8_t *)ikey.data + shared,
 					    ikey.bytes - shared);
@@ -51,6 +59,7 @@ int kv_block_add(struct kv_block_builder *b, struct kv_slice ikey, struct kv_sli
 	if (restart) {
 		KV_TRY(kv_buf_append(&b->restarts, &at, sizeof(at)));
 		b->since_restart = 0;
+		b->restart_at = b->bytes.bytes;
 	}
 	KV_TRY(kv_buf_append_varint(&b->bytes, shared));
 	KV_TRY(kv_buf_append_varint(&b->bytes, unshared.bytes));

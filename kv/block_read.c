@@ -6,6 +6,7 @@
 #include "kv/assert.h"
 #include "kv/block.h"
 #include "kv/errcode.h"
+#include "kv/kv.h"
 
 static struct kv_block_cursor *to_block(struct kv_cursor *c)
 {
@@ -27,7 +28,7 @@ struct entry {
 
 static const uint8_t *block_at(const struct kv_block_cursor *c, uint32_t offset)
 {
-	return (const uint8_t *)c->block.data + offset;
+	return (const uint8_t *)c->block.bytes.data + offset;
 }
 
 /* False when there is no whole entry at the offset. */
@@ -117,22 +118,46 @@ static bool restart_key(const struct kv_block_cursor *c, uint32_t i, struct kv_s
 	return true;
 }
 
-/* Index of the last restart whose key is before ikey, or 0. False when one of them is malformed. */
-static bool restart_find(const struct kv_block_cursor *c, struct kv_slice ikey, uint32_t *out)
+/* Order of an internal key and one that is given in its two parts. */
+static int cmp_parts(struct kv_slice ikey, struct kv_slice user_key, uint64_t trailer)
+{
+	int c = kv_slice_cmp(kv_ikey_user(ikey), user_key);
+	uint64_t t;
+
+	if (c)
+		return c;
+	t = kv_ikey_trailer(ikey);
+	return (t < trailer) - (t > trailer);
+}
+
+/* Index of the last restart whose key is before, or 0. False when one of them is malformed. */
+static bool restart_find(const struct kv_block_cursor *c, struct kv_slice user_key,
+			 uint64_t trailer, uint32_t *out)
 {
 	uint32_t low = 0, high = c->restart_count - 1, middle;
 	struct kv_slice key;
 
+	kv_block_narrow(&c->block, user_key, c->restart_count, &low, &high);
 	while (low < high) {
 		middle = low + (high - low + 1) / 2;
 		if (!restart_key(c, middle, &key))
 			return false;
-		if (kv_ikey_cmp(key, ikey) < 0)
+		if (cmp_parts(key, user_key, trailer) < 0)
 			low = middle;
 		else
 			high = middle - 1;
 	}
 	*out = low;
+	return true;
+}
+
+bool kv_block_restart_key(const struct kv_block_cursor *c, uint32_t i, struct kv_slice *out)
+{
+	struct kv_slice key;
+
+	if (!restart_key(c, i, &key))
+		return false;
+	*out = kv_ikey_user(key);
 	return true;
 }
 
@@ -208,7 +233,7 @@ static void block_seek(struct kv_cursor *cursor, struct kv_slice ikey)
 
 	if (!start(c))
 		return;
-	if (!restart_find(c, ikey, &i)) {
+	if (!restart_find(c, kv_ikey_user(ikey), kv_ikey_trailer(ikey), &i)) {
 		fail(c, KV_E_bad_record);
 		return;
 	}
@@ -306,26 +331,27 @@ void kv_block_cursor_done(struct kv_block_cursor *c)
 	kv_buf_done(&c->key);
 }
 
-int kv_block_cursor_set(struct kv_block_cursor *c, struct kv_slice block)
+int kv_block_cursor_set(struct kv_block_cursor *c, const struct kv_block *block)
 {
+	struct kv_slice s = block->bytes;
 	uint32_t count, restarts_offset;
 	le32 v;
 
-	c->block = kv_slice(NULL, 0);
+	c->block = kv_block_plain(kv_slice(NULL, 0));
 	c->restart_count = c->restarts_offset = 0;
 	c->valid = false;
 	c->error = KV_E_bad_record;
-	if (block.bytes < sizeof(v) || block.bytes > UINT32_MAX)
+	if (s.bytes < sizeof(v) || s.bytes > UINT32_MAX)
 		return KV_E_bad_record;
-	memcpy(&v, (const uint8_t *)block.data + block.bytes - sizeof(v), sizeof(v));
+	memcpy(&v, (const uint8_t *)s.data + s.bytes - sizeof(v), sizeof(v));
 	count = kv_le32_get(v);
-	if (count > (block.bytes - sizeof(v)) / sizeof(v))
+	if (count > (s.bytes - sizeof(v)) / sizeof(v))
 		return KV_E_bad_record;
-	restarts_offset = (uint32_t)(block.bytes - sizeof(v) - (size_t)count * sizeof(v));
+	restarts_offset = (uint32_t)(s.bytes - sizeof(v) - (size_t)count * sizeof(v));
 	/* Entries and restarts: neither is there without the other. */
 	if ((count == 0) != (restarts_offset == 0))
 		return KV_E_bad_record;
-	c->block = block;
+	c->block = *block;
 	c->restart_count = count;
 	c->restarts_offset = restarts_offset;
 	if (count && restart_offset(c, 0)) {
@@ -333,5 +359,60 @@ int kv_block_cursor_set(struct kv_block_cursor *c, struct kv_slice block)
 		return KV_E_bad_record;
 	}
 	c->error = 0;
+	return 0;
+}
+
+/* --- looking up ----------------------------------------------------------------------------------- */
+
+/* A key as it is put together entry by entry: in the block where it is whole there, else in bytes. */
+struct key {
+	struct kv_slice at;
+	uint8_t bytes[KV_KEY_BYTES_MAX + KV_IKEY_TRAILER_BYTES];
+};
+
+static bool key_next(struct key *k, const struct entry *e)
+{
+	if (!e->shared) {
+		k->at = e->unshared;
+		return kv_ikey_is_valid(k->at);
+	}
+	if (e->shared > k->at.bytes || e->shared + e->unshared.bytes > sizeof(k->bytes))
+		return false;
+	if (k->at.data != k->bytes)
+		memcpy(k->bytes, k->at.data, e->shared);
+	if (e->unshared.bytes)
+		memcpy(k->bytes + e->shared, e->unshared.data, e->unshared.bytes);
+	k->at = kv_slice(k->bytes, e->shared + e->unshared.bytes);
+	return kv_ikey_is_valid(k->at);
+}
+
+int kv_block_find(const struct kv_block *block, struct kv_slice user_key, uint64_t trailer,
+		  struct kv_block_found *out)
+{
+	struct kv_block_cursor c;
+	struct entry e;
+	struct key key;
+	uint32_t i;
+
+	out->found = false;
+	KV_TRY(kv_block_cursor_set(&c, block));
+	if (!c.restart_count)
+		return 0;
+	if (!restart_find(&c, user_key, trailer, &i))
+		return KV_E_bad_record;
+	key.at = kv_slice(NULL, 0);
+	for (uint32_t at = restart_offset(&c, i); at != c.restarts_offset; at = e.end) {
+		if (!entry_parse(&c, at, &e) || !key_next(&key, &e))
+			return KV_E_bad_record;
+		if (cmp_parts(key.at, user_key, trailer) < 0)
+			continue;
+		*out = (struct kv_block_found){
+			.found = true,
+			.same_user_key = kv_slice_eq(kv_ikey_user(key.at), user_key),
+			.trailer = kv_ikey_trailer(key.at),
+			.value = e.value,
+		};
+		return 0;
+	}
 	return 0;
 }

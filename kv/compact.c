@@ -670,12 +670,9 @@ static struct kv_pick_options pick_options_locked(struct kv_db *db) KV_REQUIRES(
 	struct kv_pick_options o = {
 		.level_base_bytes = db->options.level_base_bytes,
 		.table_bytes = db->options.table_bytes,
-		.oldest_snapshot = db->seqno_published,
+		.oldest_snapshot = kv_snapshot_oldest_locked(db),
 	};
 
-	if (!kv_list_empty(&db->snapshots))
-		o.oldest_snapshot = kv_container_of(db->snapshots.next, struct kv_snapshot,
-						    link)->seqno;
 	for (int i = 0; i < KV_LEVELS; i++)
 		if (db->compact_pointer[i].bytes)
 			o.pointers[i] = kv_buf_slice(&db->compact_pointer[i]);
@@ -923,5 +920,11 @@ int kv_compact(struct kv_db *db, struct kv_slice begin, struct kv_slice end)
 	by_hand_begin(db);
 	err = compact_levels(db, begin, end);
 	by_hand_end(db);
+	if (!err && !begin.data && !end.data) {
+		kv_mutex_lock(&db->mu);
+		db->gc_asked = true;
+		kv_mutex_unlock(&db->mu);
+		kv_work_schedule(db);
+	}
 	return err;
 }

@@ -8,6 +8,7 @@
 
 #include "kv/assert.h"
 #include "kv/errcode.h"
+#include "kv/kv.h"
 
 #define COMPRESS_LEVEL 1
 #define COMPRESS_BYTES_MIN 64		/* below, a frame's own bytes eat what is saved */
@@ -125,17 +126,32 @@ static size_t compress_lz4(struct kv_slice raw, void *to, size_t bytes_max)
 	return bytes > 0 ? (size_t)bytes : 0;
 }
 
+enum kv_codec kv_compress_to(enum kv_codec codec, struct kv_slice raw, void *to,
+			     size_t *out_bytes)
+{
+	size_t bytes_max = kv_compressed_max(raw.bytes), bytes;
+
+	if (codec == KV_CODEC_NONE || raw.bytes < COMPRESS_BYTES_MIN)
+		return KV_CODEC_NONE;
+	bytes = codec == KV_CODEC_LZ4 ? compress_lz4(raw, to, bytes_max) :
+					compress_zstd(raw, to, bytes_max);
+	if (!bytes)
+		return KV_CODEC_NONE;
+	*out_bytes = bytes;
+	return codec;
+}
+
 enum kv_codec kv_compress(enum kv_codec codec, struct kv_slice raw, struct kv_buf *out)
 {
-	size_t bytes_max = raw.bytes - raw.bytes / 8, bytes;
+	size_t bytes;
 
 	if (codec == KV_CODEC_NONE || raw.bytes < COMPRESS_BYTES_MIN ||
-	    kv_buf_reserve(out, bytes_max))
+	    kv_buf_reserve(out, kv_compressed_max(raw.bytes)))
 		return KV_CODEC_NONE;
-	bytes = codec == KV_CODEC_LZ4 ? compress_lz4(raw, out->data + out->bytes, bytes_max) :
-					compress_zstd(raw, out->data + out->bytes, bytes_max);
-	out->bytes += bytes;
-	return bytes ? codec : KV_CODEC_NONE;
+	codec = kv_compress_to(codec, raw, out->data + out->bytes, &bytes);
+	if (codec != KV_CODEC_NONE)
+		out->bytes += bytes;
+	return codec;
 }
 
 static int decompress_zstd(struct kv_slice stored, void *to, size_t raw_bytes)
@@ -176,4 +192,52 @@ int kv_decompress(enum kv_codec codec, struct kv_slice stored, void *to, size_t 
 	default:
 		return KV_E_bad_compression;
 	}
+}
+
+int kv_packed_decode(struct kv_slice value, struct kv_packed *out)
+{
+	static const uint8_t zeros[sizeof(((struct kv_packed_disk *)0)->reserved)];
+	struct kv_packed_disk d;
+
+	if (value.bytes <= sizeof(d))
+		return KV_E_bad_record;
+	memcpy(&d, value.data, sizeof(d));
+	if (d.codec == KV_CODEC_NONE || d.codec >= KV_CODEC_END ||
+	    memcmp(d.reserved, zeros, sizeof(zeros)) ||
+	    kv_le32_get(d.raw_bytes) > KV_VALUE_BYTES_MAX)
+		return KV_E_bad_record;
+	*out = (struct kv_packed){
+		.codec = (enum kv_codec)d.codec,
+		.raw_bytes = kv_le32_get(d.raw_bytes),
+		.stored = kv_slice((const uint8_t *)value.data + sizeof(d), value.bytes - sizeof(d)),
+	};
+	return 0;
+}
+
+int kv_packed_unpack(struct kv_slice value, struct kv_buf *out)
+{
+	struct kv_packed p;
+	int err;
+
+	KV_TRY(kv_packed_decode(value, &p));
+	/* A byte more, so that there is one for an empty value too. */
+	KV_TRY(kv_buf_reserve(out, (size_t)p.raw_bytes + 1));
+	err = kv_decompress(p.codec, p.stored, out->data + out->bytes, p.raw_bytes);
+	if (!err)
+		out->bytes += p.raw_bytes;
+	return err;
+}
+
+size_t kv_packed_make(enum kv_codec codec, struct kv_slice raw, void *to)
+{
+	struct kv_packed_disk d = { .raw_bytes = kv_le32((uint32_t)raw.bytes) };
+	size_t bytes;
+
+	if (raw.bytes <= sizeof(d) || kv_compressed_max(raw.bytes) > raw.bytes - sizeof(d))
+		return 0;
+	d.codec = (uint8_t)kv_compress_to(codec, raw, (uint8_t *)to + sizeof(d), &bytes);
+	if (d.codec == KV_CODEC_NONE)
+		return 0;
+	memcpy(to, &d, sizeof(d));
+	return sizeof(d) + bytes;
 }

@@ -2,9 +2,10 @@
  * struct kv_db, its locks and states. Only the files of the engine layer
  * (options open write flush read scan compact gc worker stats) include this.
  *
- * Lock order: inline_mu, parts_lock, commit_mu, install_mu, mu, then anything
+ * Lock order: names_mu, inline_mu, parts_lock, commit_mu, install_mu, mu, then anything
  * below the engine. queue_mu, sync_mu and obsolete_mu are leaves: nothing is
  * locked under them.
+ *	names_mu	one named snapshot is made or dropped at a time
  *	inline_mu	with inline_work: one caller at a time does the work
  *	parts_lock	shared: a batch refers to existing values, until its memtable
  *			does; exclusive: a segment is being declared dead
@@ -25,6 +26,7 @@
 #include "kv/lock.h"
 #include "kv/manifest.h"
 #include "kv/memtable.h"
+#include "kv/pace.h"
 
 #define KV_IMM_MAX 2		/* memtables that wait for their flush */
 #define KV_WORKERS 2
@@ -95,6 +97,8 @@ struct kv_db {
 	struct kv_filecache *files;
 	struct kv_sst_counters sst_counters;
 	struct kv_obsolete_sink obsolete_sink;
+	struct kv_pool *pool;		/* helpers; NULL with inline_work */
+	struct kv_mutex names_mu;
 	struct kv_mutex inline_mu;
 
 	/* Commit: guarded by commit_mu (only the leader holds it for long). */
@@ -115,6 +119,8 @@ struct kv_db {
 	struct kv_mutex sync_mu;
 	struct kv_cond sync_cond;
 	bool sync_running;
+	struct kv_link durable_queue;	/* struct kv_writer: small batches to be durable; see write.c */
+	bool durable_led;		/* one is committing and syncing, for a chain of them */
 	kv_seqno seqno_synced;		/* every batch up to here is durable */
 
 	struct kv_rwlock parts_lock;
@@ -144,6 +150,7 @@ struct kv_db {
 	kv_seqno imm_seqno[KV_IMM_MAX];	/* last one in each */
 	uint32_t imm_count;
 	uint64_t imm_switched, imm_flushed; /* memtables that ever became immutable, were flushed */
+	uint64_t flush_ns_per_kib;	/* what a KiB of memtable took in the last flush */
 	struct kv_version *version;
 	struct kv_manifest_state state;
 	struct kv_link snapshots;
@@ -163,6 +170,7 @@ struct kv_db {
 	bool stop;
 	bool flush_running;
 	bool gc_running;
+	bool gc_asked;			/* the caller wants all garbage collected that there is */
 	uint32_t compacting_by_hand;	/* callers of kv_compact(): no collection begins */
 	bool settled;			/* the thread that compacts need not look by itself */
 	struct kv_buf compact_pointer[KV_LEVELS];
@@ -174,12 +182,16 @@ struct kv_db {
 	struct kv_mutex obsolete_mu;
 	struct kv_link obsolete;	/* struct kv_obsolete */
 
+	/* Of the one thread that deletes by the way: how fast, and when it may go on. */
+	struct kv_pace delete_pace;
+	uint64_t delete_wait_ns;	/* 0: nothing is left to be deleted */
+
 	_Atomic uint64_t readstate;	/* struct kv_readstate, see read.c */
 	_Atomic kv_seqno seqno_published; /* visible; the leader writes, all read */
 	_Atomic bool poisoned;		/* error is set: a look without the lock */
 	_Atomic bool work_wanted;	/* with inline_work: there may be some */
 	_Atomic uint32_t level0_count, imm_full; /* for back-pressure: looks without the lock */
-	_Atomic uint64_t delay_ns;	/* what writers have run up, see write.c */
+	_Atomic uint64_t delay_until_ns; /* what writers have booked, see write_pressure.c */
 	struct kv_counters counters;
 };
 
@@ -192,7 +204,7 @@ int kv_options_fill(const struct kv_options *in, struct kv_options *out) KV_NODI
 int kv_table_build_new(struct kv_db *db, kv_fileno number, int level, struct kv_sst_build **out)
 	KV_NODISCARD;
 
-/* --- read.c: the read state, gets, snapshots ------------------------------------------ */
+/* --- read.c: the read state, gets ------------------------------------------------------ */
 
 /*
  * Never NULL. Takes no lock. A reader of the present takes the read state first and
@@ -210,17 +222,28 @@ struct kv_readstate *kv_readstate_new(void);
  */
 struct kv_readstate *kv_readstate_swap_locked(struct kv_db *db, struct kv_readstate *rs)
 	KV_REQUIRES(&db->mu) KV_NODISCARD;
-/* Newest visible entry of a key, range tombstones applied: found is false for a deleted one. */
+/*
+ * Newest visible entry of a key, range tombstones applied: found is false for a deleted one. Its
+ * value stays as long as the read state and *out_pin, which was none: the caller lets it go.
+ */
 int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice key,
-		     kv_seqno snapshot, struct kv_found *out, struct kv_buf *value_store)
+		     kv_seqno snapshot, struct kv_found *out, struct kv_sst_pin *out_pin)
 	KV_NODISCARD;
-/* The value that an entry of kind PUT or PUT_PTR has, appended to out. */
-int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value, struct kv_buf *out)
-	KV_NODISCARD;
+/* The value that an entry of any kind of put has, appended to out. ahead: see vlog.h, or NULL. */
+int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value,
+		   struct kv_vlog_ahead *ahead, struct kv_buf *out) KV_NODISCARD;
 /* Length of that value; KV_E_bad_record. */
 int kv_value_bytes(enum kv_kind kind, struct kv_slice value, uint32_t *out_bytes) KV_NODISCARD;
-/* Seqnos that must stay readable, ascending, the present last. The caller frees *out. */
+
+/* --- snapshot.c ------------------------------------------------------------------------- */
+
+/*
+ * Seqnos that must stay readable: those of snapshots, named or not, and the present, which is the
+ * last; ascending. The caller frees *out. (While a store is being opened, kv_snapset_seqnos().)
+ */
 int kv_snapshot_seqnos(struct kv_db *db, kv_seqno **out, size_t *out_count) KV_NODISCARD;
+/* The first of them. */
+kv_seqno kv_snapshot_oldest_locked(struct kv_db *db) KV_REQUIRES(&db->mu);
 
 /* --- live.c: journals and segments that are being written --------------------------------- */
 
@@ -251,7 +274,7 @@ int kv_live_prepare(struct kv_db *db, bool *out_did) KV_NODISCARD;
 
 /* --- sync.c: what is durable, and what if that fails --------------------------------------- */
 
-/* Everything up to seqno is durable on return. Poisons. No lock may be held but commit_mu. */
+/* Everything up to seqno is durable on return. Poisons. No lock may be held but commit_mu or names_mu. */
 int kv_sync_to(struct kv_db *db, kv_seqno seqno) KV_NODISCARD;
 /* Everything that was appended to any live segment before is durable on return. Poisons. */
 int kv_sync_segments(struct kv_db *db) KV_NODISCARD;
@@ -267,7 +290,7 @@ bool kv_err_passes(int err);
 /* KV_E_no_space for an error of the env that means so; other errors as they are. */
 int kv_err_space(int err);
 
-/* --- write.c ------------------------------------------------------------------------------ */
+/* --- write.c, write_counter.c -------------------------------------------------------------- */
 
 /*
  * Makes the memtable immutable and starts a new one, with a new journal; there must
@@ -280,6 +303,16 @@ int kv_memtable_switch(struct kv_db *db) KV_REQUIRES(&db->commit_mu) KV_NODISCAR
  */
 bool kv_memtable_frees_much(const struct kv_db *db, const struct kv_memtable *m);
 void kv_counter_cache_free(struct kv_counter_cache *c);
+
+/* May the batch still be written? 0, or the error that kv_write_if() returns. */
+typedef int kv_write_check_fn(struct kv_db *db, void *arg);
+/*
+ * As kv_write(), if check (NULL: none) returns 0. It is called twice: without locks, so that it can do
+ * most of its work there; and again under commit_mu, when all batches before this one are in the
+ * memtable and published, and nothing comes in between any more.
+ */
+int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, void *arg, bool sync)
+	KV_NODISCARD;
 
 /* --- flush.c, compact.c, gc.c: one step of background work each ------------------------- */
 
@@ -323,8 +356,13 @@ int kv_install(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
 int kv_install_flush(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
 /* The sink of all versions (arg: db): the file is deleted by the next work. Any thread, not under mu. */
 void kv_obsolete_add(void *arg, enum kv_file_kind kind, kv_fileno number);
-/* Deletes what has gathered; true when there was some. */
+/*
+ * Deletes what has gathered, at a bounded rate: what is left then stays until db->delete_wait_ns have
+ * passed. True when something was deleted. One thread at a time.
+ */
 bool kv_obsolete_delete(struct kv_db *db);
+/* The same, all of it and at once. Any thread. */
+bool kv_obsolete_delete_all(struct kv_db *db);
 /* A number for a new file. */
 kv_fileno kv_fileno_take(struct kv_db *db);
 

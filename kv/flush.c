@@ -17,8 +17,10 @@
 #include "kv/checksum.h"
 #include "kv/compress.h"
 
-
-/* Entries are held back while values are gathered, so that these are written together. */
+/*
+ * Entries are held back while values are gathered, so that these are written together. Keys and
+ * values stay in the memtable meanwhile.
+ */
 #define WINDOW_BYTES KV_MIB
 #define WINDOW_ENTRIES 512
 
@@ -41,11 +43,9 @@ static size_t stripe(const kv_seqno *snapshots, size_t n, kv_seqno seqno)
 }
 
 struct window_entry {
-	size_t key_at, key_bytes;	/* in the window's buffer: the internal key */
-	size_t value_at, value_bytes;	/* the value; as stored, if it goes to the segment */
-	bool medium;
-	enum kv_codec codec;
-	uint32_t raw_bytes;
+	struct kv_slice ikey, value;
+	bool medium;			/* goes to the segment: f->puts[put] */
+	size_t put;
 };
 
 struct flush {
@@ -58,16 +58,18 @@ struct flush {
 	struct kv_cursor *cursor;
 	struct kv_sst_build *build;
 
+	struct kv_buf ikey;			/* of the entry that is being added */
 	struct kv_buf last_key;			/* user key of the entry before */
 	bool has_last;
 	size_t last_stripe;
 	uint64_t seen;				/* entries of the memtable */
 
-	struct kv_buf bytes;			/* keys and values that are held back */
 	struct window_entry window[WINDOW_ENTRIES];
-	struct kv_segment_put puts[WINDOW_ENTRIES];
-	struct kv_vptr ptrs[WINDOW_ENTRIES];
 	size_t window_count;
+	uint64_t window_bytes;			/* of medium values */
+	struct kv_segment_put puts[WINDOW_ENTRIES]; /* the medium ones */
+	struct kv_vptr ptrs[WINDOW_ENTRIES];
+	size_t put_count;
 };
 
 static void flush_free(struct flush *f)
@@ -78,8 +80,8 @@ static void flush_free(struct flush *f)
 	kv_sst_build_free(f->build);
 	if (f->rangedels)
 		kv_rangedels_unref(f->rangedels);
+	kv_buf_done(&f->ikey);
 	kv_buf_done(&f->last_key);
-	kv_buf_done(&f->bytes);
 	free(f);
 }
 
@@ -108,8 +110,10 @@ static int is_hidden(struct flush *f, struct kv_slice ikey, bool *out)
 
 static bool is_medium(const struct flush *f, struct kv_slice ikey, size_t value_bytes)
 {
-	return f->segment && kv_ikey_kind(ikey) == KV_KIND_PUT &&
-	       value_bytes >= f->db->options.medium_bytes;
+	enum kv_kind kind = kv_ikey_kind(ikey);
+
+	return f->segment && (kind == KV_KIND_PUT_PACKED ||
+			      (kind == KV_KIND_PUT && value_bytes >= f->db->options.medium_bytes));
 }
 
 /* Room in the segment for as many bytes; a full one is left for a new one. */
@@ -134,92 +138,77 @@ static int segment_room(struct flush *f, uint64_t bytes)
 	return kv_err_space(kv_segment_reserve((*s)->writer, bytes));
 }
 
-static struct kv_slice window_key(const struct flush *f, size_t i)
-{
-	return kv_slice(f->bytes.data + f->window[i].key_at, f->window[i].key_bytes);
-}
-
-static struct kv_slice window_value(const struct flush *f, size_t i)
-{
-	return kv_slice(f->bytes.data + f->window[i].value_at, f->window[i].value_bytes);
-}
-
-/* Appends the values of the window to the segment: f->ptrs[n] for the n-th of them. */
+/* Appends the medium values of the window to the segment: f->ptrs[n] for f->puts[n]. */
 static int write_values(struct flush *f)
 {
 	uint64_t bytes = 0;
-	size_t n = 0;
 	int err;
 
-	for (size_t i = 0; i < f->window_count; i++) {
-		struct kv_segment_put *p = &f->puts[n];
-
-		if (!f->window[i].medium)
-			continue;
-		*p = (struct kv_segment_put){
-			.key = kv_ikey_user(window_key(f, i)),
-			.seqno = kv_ikey_seqno(window_key(f, i)),
-			.stored = window_value(f, i),
-			.raw_bytes = f->window[i].raw_bytes,
-			.codec = f->window[i].codec,
-		};
-		p->value_checksum = kv_checksum(p->stored, 0);
-		bytes += sizeof(struct kv_vlog_record) + p->key.bytes + p->stored.bytes +
-			 KV_RECORD_ALIGN;
-		n++;
-	}
-	if (!n)
+	if (!f->put_count)
 		return 0;
+	for (size_t i = 0; i < f->put_count; i++)
+		bytes += sizeof(struct kv_vlog_record) + f->puts[i].key.bytes +
+			 f->puts[i].stored.bytes + KV_RECORD_ALIGN;
 	KV_TRY(segment_room(f, bytes));
 	kv_count(&f->db->counters.vlog_bytes, bytes);
-	err = kv_segment_append((*f->segment)->writer, f->puts, n, f->ptrs);
+	err = kv_segment_append((*f->segment)->writer, f->puts, f->put_count, f->ptrs);
 	/* Whatever the reason: the segment can't be synced any more. */
 	return err ? kv_poison(f->db, err) : 0;
 }
 
+static int add_pointer(struct flush *f, const struct window_entry *e)
+{
+	struct kv_vptr_disk disk;
+
+	kv_vptr_encode(&f->ptrs[e->put], &disk);
+	KV_TRY(kv_ikey_make(&f->ikey, kv_ikey_user(e->ikey), kv_ikey_seqno(e->ikey),
+			    KV_KIND_PUT_PTR));
+	return kv_sst_build_add(f->build, kv_buf_slice(&f->ikey), kv_slice(&disk, sizeof(disk)));
+}
+
 static int window_flush(struct flush *f)
 {
-	size_t n = 0;
-
 	KV_TRY(write_values(f));
 	for (size_t i = 0; i < f->window_count; i++) {
-		KV_AUTO(kv_buf_done) struct kv_buf ikey = KV_BUF_INIT;
-		struct kv_vptr_disk disk;
+		const struct window_entry *e = &f->window[i];
 
-		if (!f->window[i].medium) {
-			KV_TRY(kv_sst_build_add(f->build, window_key(f, i), window_value(f, i)));
-			continue;
-		}
-		kv_vptr_encode(&f->ptrs[n++], &disk);
-		KV_TRY(kv_ikey_make(&ikey, kv_ikey_user(window_key(f, i)),
-				    kv_ikey_seqno(window_key(f, i)), KV_KIND_PUT_PTR));
-		KV_TRY(kv_sst_build_add(f->build, kv_buf_slice(&ikey),
-					kv_slice(&disk, sizeof(disk))));
+		if (e->medium)
+			KV_TRY(add_pointer(f, e));
+		else
+			KV_TRY(kv_sst_build_add(f->build, e->ikey, e->value));
 	}
-	f->window_count = 0;
-	kv_buf_reset(&f->bytes);
+	f->window_count = f->put_count = 0;
+	f->window_bytes = 0;
 	return 0;
 }
 
-static int hold_back(struct flush *f, struct kv_slice ikey, struct kv_slice value)
+/* What can be compressed came so from its writer. */
+static int add_value(struct flush *f, struct kv_slice ikey, struct kv_slice value)
 {
-	struct window_entry *e = &f->window[f->window_count];
+	struct kv_packed p = { KV_CODEC_NONE, (uint32_t)value.bytes, value };
 
-	*e = (struct window_entry){
-		.key_at = f->bytes.bytes,
-		.key_bytes = ikey.bytes,
-		.raw_bytes = (uint32_t)value.bytes,
-		.medium = is_medium(f, ikey, value.bytes),
+	if (kv_ikey_kind(ikey) == KV_KIND_PUT_PACKED)
+		KV_TRY(kv_packed_decode(value, &p));
+	f->puts[f->put_count++] = (struct kv_segment_put){
+		.key = kv_ikey_user(ikey),
+		.seqno = kv_ikey_seqno(ikey),
+		.stored = p.stored,
+		.raw_bytes = p.raw_bytes,
+		.codec = p.codec,
+		.value_checksum = kv_checksum(p.stored, 0),
 	};
-	KV_TRY(kv_buf_append_slice(&f->bytes, ikey));
-	e->value_at = f->bytes.bytes;
-	if (e->medium && !f->db->options.no_compression)
-		e->codec = kv_compress(KV_CODEC_LZ4, value, &f->bytes);
-	if (e->codec == KV_CODEC_NONE)
-		KV_TRY(kv_buf_append_slice(&f->bytes, value));
-	e->value_bytes = f->bytes.bytes - e->value_at;
-	f->window_count++;
-	if (f->window_count == WINDOW_ENTRIES || f->bytes.bytes >= WINDOW_BYTES)
+	f->window_bytes += p.stored.bytes;
+	return 0;
+}
+
+static int hold_back(struct flush *f, struct kv_slice ikey, struct kv_slice value, bool medium)
+{
+	f->window[f->window_count++] = (struct window_entry){
+		.ikey = ikey, .value = value, .medium = medium, .put = f->put_count,
+	};
+	if (medium)
+		KV_TRY(add_value(f, ikey, value));
+	if (f->window_count == WINDOW_ENTRIES || f->window_bytes >= WINDOW_BYTES)
 		return window_flush(f);
 	return 0;
 }
@@ -232,14 +221,15 @@ static int add_entries(struct flush *f)
 
 	for (c->ops->seek_first(c); c->ops->valid(c); c->ops->next(c)) {
 		struct kv_slice ikey = c->ops->key(c), value = c->ops->value(c);
-		bool hidden;
+		bool hidden, medium;
 
 		f->seen++;
 		KV_TRY(is_hidden(f, ikey, &hidden));
 		if (hidden)
 			continue;
-		if (f->window_count || is_medium(f, ikey, value.bytes))
-			KV_TRY(hold_back(f, ikey, value));
+		medium = is_medium(f, ikey, value.bytes);
+		if (f->window_count || medium)
+			KV_TRY(hold_back(f, ikey, value, medium));
 		else
 			KV_TRY(kv_sst_build_add(f->build, ikey, value));
 	}
@@ -419,7 +409,7 @@ static void finish_full(struct kv_db *db)
 	}
 }
 
-static int finish_flush(struct kv_db *db, kv_seqno seqno, int err)
+static int finish_flush(struct kv_db *db, kv_seqno seqno, uint64_t ns_per_kib, int err)
 {
 	bool report = false;
 
@@ -433,6 +423,8 @@ static int finish_flush(struct kv_db *db, kv_seqno seqno, int err)
 	}
 	kv_mutex_lock(&db->mu);
 	db->flush_running = false;
+	if (!err)
+		db->flush_ns_per_kib = ns_per_kib;
 	report = kv_err_passes(err) && !db->flush_error;
 	db->flush_error = err == KV_E_poisoned ? 0 : err;
 	db->flush_failures += !!err;
@@ -447,8 +439,10 @@ static int finish_flush(struct kv_db *db, kv_seqno seqno, int err)
 
 int kv_flush_one(struct kv_db *db)
 {
+	struct kv_env *env = db->store.env;
 	struct kv_memtable *m;
 	kv_fileno journal_min;
+	uint64_t start, ns_per_kib;
 	kv_seqno seqno;
 	int err;
 
@@ -470,12 +464,14 @@ int kv_flush_one(struct kv_db *db)
 	journal_min = kv_memtable_journal_no(db->imm_count > 1 ? db->imm[1] : db->mem);
 	kv_mutex_unlock(&db->mu);
 
+	start = env->ops->monotonic_ns(env);
 	if (atomic_load_explicit(&db->poisoned, memory_order_acquire))
 		err = KV_E_poisoned;
 	else
 		err = flush_memtable(db, m, seqno, journal_min);
+	ns_per_kib = (env->ops->monotonic_ns(env) - start) / (kv_memtable_bytes(m) / 1024 + 1);
 	kv_memtable_unref(m);
-	return finish_flush(db, seqno, err);
+	return finish_flush(db, seqno, ns_per_kib, err);
 }
 
 /* --- asked for -------------------------------------------------------------------------------------- */

@@ -31,8 +31,11 @@ typedef uint64_t kv_fileno;	/* 0 is none */
  * A reader that doesn't know a bit of features_required refuses the store; of
  * features_write, opens it read-only only; of features_ignorable, goes on.
  */
-#define KV_FEATURES_REQUIRED_KNOWN ((uint64_t)0)
+#define KV_FEATURES_REQUIRED_KNOWN KV_FEATURE_NAMED_SNAPSHOTS
 #define KV_FEATURES_WRITE_KNOWN ((uint64_t)0)
+
+/* Required, as long as the manifest tells of named snapshots: who doesn't know them would drop what they see. */
+#define KV_FEATURE_NAMED_SNAPSHOTS ((uint64_t)1 << 0)
 
 #define KV_ROOT_MAGIC "kvfsroot"
 
@@ -158,9 +161,18 @@ enum kv_kind {
 	KV_KIND_PUT = 1,	/* value inline */
 	KV_KIND_PUT_PTR = 2,	/* value is a struct kv_vptr_disk */
 	KV_KIND_DELETE_RANGE = 3, /* key: begin; value: end */
-	KV_KIND_MAX = 3,
-	/* 4 .. 15 are kept: merge, single delete, delete that knows its size, ... */
+	KV_KIND_PUT_PACKED = 4,	/* value is a struct kv_packed_disk, then what it tells of */
+	KV_KIND_MAX = 4,
+	/* 5 .. 15 are kept: merge, single delete, delete that knows its size, ... */
 };
+
+/* A value that is inline and compressed. */
+struct kv_packed_disk {
+	le32 raw_bytes;
+	uint8_t codec;		/* enum kv_codec, not NONE */
+	uint8_t reserved[3];	/* 0 */
+};
+KV_DISK_SIZE(kv_packed_disk, 8);
 
 /* --- tables -------------------------------------------------------------------------------- */
 

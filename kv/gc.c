@@ -41,6 +41,7 @@
 #define GARBAGE_PERCENT 50		/* a segment with so much of it is collected */
 #define STORE_GARBAGE_PERCENT 25	/* and with so much in all segments together ... */
 #define STORE_SEGMENT_PERCENT 20	/* ... the worst from here on */
+#define ASKED_PERCENT 3			/* and whatever the others have: once, when the caller compacts all */
 #define GARBAGE_BYTES_MIN (64 * KV_KIB)	/* of a segment; less isn't worth the files */
 #define LIVE_BYTES_MAX (128 * KV_MIB)	/* copied by one run, about; a single segment always may be */
 #define SKIP_PERCENT 10			/* one that was left alone is tried again with so much less alive */
@@ -198,12 +199,16 @@ static uint64_t garbage_bytes_min(const struct kv_db *db)
 	return KV_MIN(GARBAGE_BYTES_MIN, db->options.segment_bytes / 8);
 }
 
-static bool is_candidate(const struct kv_db *db, const struct kv_version_segment *s)
+static bool is_candidate_locked(struct kv_db *db, const struct kv_version_segment *s)
+	KV_REQUIRES(&db->mu)
 {
 	uint64_t garbage = garbage_bytes(s);
 
-	return s->sealed && s->table_count && garbage >= garbage_bytes_min(db) &&
-	       is_part(garbage, s->bytes, STORE_SEGMENT_PERCENT) && !is_skipped(db, s);
+	if (!s->sealed || !s->table_count || is_skipped(db, s))
+		return false;
+	return db->gc_asked ? garbage && is_part(garbage, s->bytes, ASKED_PERCENT) :
+			      garbage >= garbage_bytes_min(db) &&
+				      is_part(garbage, s->bytes, STORE_SEGMENT_PERCENT);
 }
 
 /* Most garbage first, in proportion. */
@@ -229,7 +234,7 @@ static size_t find_candidates_locked(struct kv_db *db, struct candidate *out)
 
 	for (size_t i = 0; i < v->segment_count; i++) {
 		const struct kv_version_segment *s = &v->segments[i];
-		bool candidate = is_candidate(db, s);
+		bool candidate = is_candidate_locked(db, s);
 
 		/* What memtables refer to in it isn't in the sum, so there is no saying how much is garbage. */
 		if (!s->sealed || !s->table_count || (candidate && is_needed_locked(db, s->number)))
@@ -239,8 +244,8 @@ static size_t find_candidates_locked(struct kv_db *db, struct candidate *out)
 		if (candidate)
 			out[n++] = (struct candidate){ s, garbage_bytes(s) };
 	}
-	if (is_part(garbage, bytes, STORE_GARBAGE_PERCENT))
-		percent = STORE_SEGMENT_PERCENT;
+	if (db->gc_asked || is_part(garbage, bytes, STORE_GARBAGE_PERCENT))
+		percent = 0; /* all that are candidates */
 	for (size_t i = 0; i < n; i++)
 		if (is_part(out[i].garbage, out[i].s->bytes, percent))
 			out[kept++] = out[i];
@@ -345,6 +350,7 @@ static int choose_locked(struct kv_gc_run *r) KV_REQUIRES(&r->db->mu)
 {
 	struct kv_db *db = r->db;
 	struct candidate *c;
+	size_t n;
 
 	/* Who compacts by hand goes by the numbers of tables, and would miss those written here. */
 	if (db->compacting_by_hand || !db->version->segment_count)
@@ -352,7 +358,9 @@ static int choose_locked(struct kv_gc_run *r) KV_REQUIRES(&r->db->mu)
 	c = malloc(db->version->segment_count * sizeof(*c));
 	if (!c)
 		return -ENOMEM;
-	choose_victims_locked(r, c, find_candidates_locked(r->db, c));
+	n = find_candidates_locked(r->db, c);
+	db->gc_asked = db->gc_asked && n;
+	choose_victims_locked(r, c, n);
 	free(c);
 	return r->victim_count ? claim_locked(r) : 0;
 }

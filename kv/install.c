@@ -8,6 +8,10 @@
  */
 #include "kv/db.h"
 
+/* When less than a sixteenth of the disk, or a GiB, may still be taken, files are deleted at once. */
+#define SCARCE_PART 16
+#define SCARCE_BYTES (1 * KV_GIB)
+
 /* --- installing ------------------------------------------------------------------------------ */
 
 static void state_apply_locked(struct kv_db *db, const struct kv_edit *edit)
@@ -61,32 +65,54 @@ static struct kv_version *switch_version(struct kv_db *db, const struct kv_edit 
 }
 
 /*
- * A manifest that has grown is replaced. No space for it: the old one goes on.
- * Any other failure leaves it open which of the two the root names.
+ * Puts a new manifest that begins with v in the place of the old one. After a failure but
+ * KV_E_no_space and -ENOMEM it is open which of the two the root names.
  */
-static int rotate_manifest(struct kv_db *db) KV_REQUIRES(&db->install_mu)
+static int replace_manifest(struct kv_db *db, const struct kv_version *v)
+	KV_REQUIRES(&db->install_mu)
 {
+	kv_fileno number = kv_fileno_take(db);
 	struct kv_manifest_state state;
 	struct kv_manifest *m;
-	kv_fileno number;
-	int err;
 
-	if (!kv_manifest_is_long(db->manifest))
-		return 0;
-	number = kv_fileno_take(db);
 	kv_mutex_lock(&db->mu);
 	state = db->state;
 	kv_mutex_unlock(&db->mu);
-	/* The version changes under install_mu only. */
-	err = kv_manifest_create(&db->store, number, db->version, &state, &m);
-	if (err == KV_E_no_space || err == -ENOMEM)
-		return 0;
-	if (err)
-		return kv_poison(db, err);
+	KV_TRY(kv_manifest_create(&db->store, number, v, &state, &m));
 	kv_obsolete_add(db, KV_FILE_MANIFEST, kv_manifest_number(db->manifest));
 	kv_manifest_free(db->manifest);
 	db->manifest = m;
 	return 0;
+}
+
+/* A manifest that has grown is replaced. No space for it: the old one goes on. */
+static int rotate_manifest(struct kv_db *db) KV_REQUIRES(&db->install_mu)
+{
+	int err;
+
+	if (!kv_manifest_is_long(db->manifest))
+		return 0;
+	/* The version changes under install_mu only. */
+	err = replace_manifest(db, db->version);
+	if (!err || err == KV_E_no_space || err == -ENOMEM)
+		return 0;
+	return kv_poison(db, err);
+}
+
+/*
+ * The edit, which leads to v, becomes durable. The first one that names a snapshot does so
+ * with a new manifest, since no program that doesn't know these may open the store from then on: the
+ * root's pointing to the manifest also gives the store the feature (K6).
+ */
+static int record(struct kv_db *db, const struct kv_edit *edit, const struct kv_version *v)
+	KV_REQUIRES(&db->install_mu)
+{
+	if (!edit->snapshot_add_count ||
+	    db->store.features_required & KV_FEATURE_NAMED_SNAPSHOTS)
+		return kv_manifest_append(db->manifest, edit);
+	/* The numbers that go into the new manifest are those of before. */
+	KV_ASSERT(!edit->has_journal_min && !edit->has_seqno);
+	return replace_manifest(db, v);
 }
 
 static int install_locked(struct kv_db *db, struct kv_edit *edit, bool flushed)
@@ -104,7 +130,7 @@ static int install_locked(struct kv_db *db, struct kv_edit *edit, bool flushed)
 	if (err)
 		return err;
 	rs = kv_readstate_new();
-	err = rs ? kv_manifest_append(db->manifest, edit) : -ENOMEM;
+	err = rs ? record(db, edit, v) : -ENOMEM;
 	if (err) {
 		kv_readstate_unref(rs);
 		kv_version_unref(v);
@@ -185,22 +211,90 @@ static struct kv_obsolete *take_obsolete(struct kv_db *db)
 	return o;
 }
 
-bool kv_obsolete_delete(struct kv_db *db)
+static bool has_obsolete(struct kv_db *db)
+{
+	bool has;
+
+	kv_mutex_lock(&db->obsolete_mu);
+	has = !kv_list_empty(&db->obsolete);
+	kv_mutex_unlock(&db->obsolete_mu);
+	return has;
+}
+
+static void delete_one(struct kv_db *db, struct kv_obsolete *o)
+{
+	int err;
+
+	if (o->kind == KV_FILE_TABLE || o->kind == KV_FILE_SEGMENT)
+		kv_filecache_drop(db->files, o->number);
+	err = kv_store_unlink(&db->store, o->kind, o->number);
+	if (err && err != -ENOENT)
+		kv_msg(&db->store.msg, KV_MSG_WARN, "%s/%s: cannot be deleted: %s",
+		       db->store.path, kv_filename(o->kind, o->number).s, kv_err_text(err));
+	free(o);
+}
+
+bool kv_obsolete_delete_all(struct kv_db *db)
 {
 	struct kv_obsolete *o;
 	bool did = false;
 
-	while ((o = take_obsolete(db))) {
-		int err;
+	for (; (o = take_obsolete(db)); did = true)
+		delete_one(db, o);
+	return did;
+}
 
-		if (o->kind == KV_FILE_TABLE || o->kind == KV_FILE_SEGMENT)
-			kv_filecache_drop(db->files, o->number);
-		err = kv_store_unlink(&db->store, o->kind, o->number);
-		if (err && err != -ENOENT)
-			kv_msg(&db->store.msg, KV_MSG_WARN, "%s/%s: cannot be deleted: %s",
-			       db->store.path, kv_filename(o->kind, o->number).s,
-			       kv_err_text(err));
-		free(o);
+/* For the pace only: one that can't be told is small. */
+static uint64_t obsolete_bytes(struct kv_db *db, const struct kv_obsolete *o)
+{
+	const struct kv_env_ops *ops = db->store.env->ops;
+	struct kv_env_file *file;
+	uint64_t bytes;
+	int err;
+
+	if (ops->open(db->store.dir, kv_filename(o->kind, o->number).s, KV_ENV_READ, &file))
+		return 0;
+	err = ops->size(file, &bytes);
+	ops->close(file);
+	return err ? 0 : bytes;
+}
+
+/* Somebody may need it soon. */
+static bool space_is_scarce(struct kv_db *db)
+{
+	uint64_t all, left;
+
+	return !kv_space(db, &all, &left) && left < KV_MAX(all / SCARCE_PART, SCARCE_BYTES);
+}
+
+/*
+ * A filesystem that frees gigabytes in one go may keep all who write and sync waiting for its
+ * own journal. Files are whole or gone: they can't be cut down step by step, since others may have
+ * links to them (K11). So what a large range or a compaction has made obsolete goes
+ * one file after the other, with time in between.
+ */
+bool kv_obsolete_delete(struct kv_db *db)
+{
+	struct kv_env *env = db->store.env;
+	struct kv_obsolete *o;
+	bool did = false;
+
+	if (db->options.inline_work)
+		return kv_obsolete_delete_all(db);
+	db->delete_wait_ns = 0;
+	while (has_obsolete(db)) {
+		uint64_t ns = kv_pace_wait_ns(&db->delete_pace, env->ops->monotonic_ns(env));
+
+		if (ns && !space_is_scarce(db)) {
+			db->delete_wait_ns = ns;
+			break;
+		}
+		o = take_obsolete(db);
+		if (!o)
+			break;
+		kv_pace_take(&db->delete_pace, env->ops->monotonic_ns(env),
+			     obsolete_bytes(db, o));
+		delete_one(db, o);
 		did = true;
 	}
 	return did;

@@ -193,10 +193,31 @@ static int judge_chunk(struct kv_journal_reader *r, uint64_t offset, uint64_t *b
 	return 0;
 }
 
+/* Most of a tail is what was allocated and never written. *out: the first step that has more than zeros. */
+static int skip_zeros(struct kv_journal_reader *r, uint64_t offset, uint64_t *out)
+{
+	static const uint8_t zeros[512];
+	const uint8_t *at;
+
+	KV_ASSERT(sizeof(zeros) % KV_CHUNK_ALIGN == 0);
+	for (size_t step = sizeof(zeros); offset < r->file_bytes;) {
+		size_t bytes = (size_t)KV_MIN(r->file_bytes - offset, (uint64_t)step);
+
+		KV_TRY(fetch(r, offset, bytes, &at));
+		if (!memcmp(at, zeros, bytes))
+			offset += bytes;
+		else if (step > KV_CHUNK_ALIGN)
+			step = KV_CHUNK_ALIGN;
+		else
+			break;
+	}
+	*out = offset;
+	return 0;
+}
+
 /* The chunk at tail.end is not valid. All behind it is looked at, aligned as chunks are. */
 static int judge_tail(struct kv_journal_reader *r)
 {
-	static const uint8_t zeros[KV_CHUNK_ALIGN];
 	uint64_t budget = r->file_bytes + JUDGE_BYTES_MAX, next;
 	const uint8_t *at;
 
@@ -204,10 +225,11 @@ static int judge_tail(struct kv_journal_reader *r)
 		size_t bytes = (size_t)KV_MIN(r->file_bytes - offset, (uint64_t)KV_CHUNK_ALIGN);
 		le32 magic;
 
+		KV_TRY(skip_zeros(r, offset, &next));
+		if (next > offset)
+			continue;
 		next = offset + bytes;
 		KV_TRY(fetch(r, offset, bytes, &at));
-		if (!memcmp(at, zeros, bytes))
-			continue;
 		while (!at[bytes - 1])
 			bytes--;
 		r->tail.torn_bytes = KV_MAX(r->tail.torn_bytes, offset + bytes - r->tail.end);

@@ -198,6 +198,7 @@ int kv_memtable_add(struct kv_memtable *m, kv_seqno seqno, enum kv_kind kind,
 	switch (kind) {
 	case KV_KIND_DELETE:
 	case KV_KIND_PUT:
+	case KV_KIND_PUT_PACKED:
 		KV_TRY(kv_skiplist_insert(&m->list, key, seqno, kind, value));
 		break;
 	case KV_KIND_PUT_PTR:

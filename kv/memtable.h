@@ -42,7 +42,10 @@ int kv_memtable_add(struct kv_memtable *m, kv_seqno seqno, enum kv_kind kind,
 int kv_memtable_get(struct kv_memtable *m, struct kv_slice user_key, kv_seqno snapshot,
 		    struct kv_found *out, kv_seqno *out_covered) KV_NODISCARD;
 
-/* Holds a reference to the memtable. NULL when out of memory. Point entries only. */
+/*
+ * Holds a reference to the memtable. NULL when out of memory. Point entries only. Keys and values
+ * stay as long as the memtable, wherever the cursor moves.
+ */
 struct kv_cursor *kv_memtable_cursor(struct kv_memtable *m);
 /* The tombstones added so far, fragmented; *out NULL when there are none; the caller unrefs it. */
 int kv_memtable_rangedels(struct kv_memtable *m, struct kv_rangedels **out) KV_NODISCARD;

@@ -14,14 +14,19 @@
 
 #include <inttypes.h>
 
+#include "kv/pool.h"
 #include "kv/recover.h"
 
 #define OPEN_FILES_MAX 512	/* tables and segments that are kept open unused */
+/* Files that nothing names are deleted at once up to a burst, and then at this rate. */
+#define DELETE_BYTES_PER_SECOND (1 * KV_GIB)
+#define DELETE_BURST_BYTES (1 * KV_GIB)
 
 /* --- the struct --------------------------------------------------------------------------------- */
 
 static void locks_init(struct kv_db *db)
 {
+	kv_mutex_init(&db->names_mu);
 	kv_mutex_init(&db->inline_mu);
 	kv_mutex_init(&db->commit_mu);
 	kv_mutex_init(&db->queue_mu);
@@ -34,6 +39,7 @@ static void locks_init(struct kv_db *db)
 	kv_cond_init(&db->done_cond);
 	kv_mutex_init(&db->obsolete_mu);
 	kv_list_init(&db->queue);
+	kv_list_init(&db->durable_queue);
 	kv_list_init(&db->flush_full);
 	kv_list_init(&db->snapshots);
 	kv_list_init(&db->journals);
@@ -43,6 +49,7 @@ static void locks_init(struct kv_db *db)
 
 static void locks_done(struct kv_db *db)
 {
+	kv_mutex_done(&db->names_mu);
 	kv_mutex_done(&db->inline_mu);
 	kv_mutex_done(&db->commit_mu);
 	kv_mutex_done(&db->queue_mu);
@@ -105,6 +112,7 @@ static void db_free(struct kv_db *db)
 	if (db->store.dir)
 		env->ops->dir_close(db->store.dir);
 	free((char *)(uintptr_t)db->store.path);
+	kv_pool_free(db->pool);
 	locks_done(db);
 	free(db);
 }
@@ -129,11 +137,14 @@ static int db_new(const char *dir, const struct kv_options *options, struct kv_d
 		.cache_misses = &db->counters.cache_misses,
 	};
 	db->obsolete_sink = (struct kv_obsolete_sink){ kv_obsolete_add, db };
+	db->delete_pace = (struct kv_pace){ DELETE_BYTES_PER_SECOND, DELETE_BURST_BYTES, 0 };
 	db->cache = kv_cache_new(filled.cache_bytes);
 	if (db->cache)
 		db->files = kv_filecache_new(&db->store, db->cache, &db->sst_counters,
 					     OPEN_FILES_MAX);
-	if (!db->store.path || !db->files) {
+	if (!filled.inline_work)
+		db->pool = kv_pool_new(kv_pool_threads());
+	if (!db->store.path || !db->files || (!db->pool && !filled.inline_work)) {
 		db_free(db);
 		return -ENOMEM;
 	}
@@ -486,11 +497,9 @@ static int remove_unnamed(struct kv_db *db, const struct kv_dir_files *files)
 
 static int go_on(struct kv_db *db, const struct kv_dir_files *files, struct kv_edit *edit)
 {
-	const kv_seqno present = KV_SEQNO_MAX;
-
 	KV_TRY(seal_segments(db, edit));
 	if (kv_memtable_count(db->mem))
-		KV_TRY(kv_flush_table(db, db->mem, &present, 1, NULL, edit));
+		KV_TRY(kv_replay_flush(db, edit));
 	KV_TRY(begin_journal(db));
 	KV_TRY(switch_root(db, edit));
 	KV_TRY(remove_unnamed(db, files));
@@ -584,7 +593,7 @@ static int shut_down(struct kv_db *db)
 	KV_TRY(end_journal(db));
 	if (db->journal_next)
 		kv_obsolete_add(db, KV_FILE_JOURNAL, db->journal_next->number);
-	(void)kv_obsolete_delete(db);
+	(void)kv_obsolete_delete_all(db);
 	m = db->manifest;
 	db->manifest = NULL;
 	return kv_manifest_close(m);

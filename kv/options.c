@@ -60,7 +60,7 @@ int kv_options_fill(const struct kv_options *in, struct kv_options *out)
  * Tables of the first levels are written again soon, so they are compressed fast; those of
  * deeper levels hold most of the data, and densely.
  */
-#define DENSE_LEVEL 2
+#define DENSE_LEVEL 1
 
 int kv_table_build_new(struct kv_db *db, kv_fileno number, int level, struct kv_sst_build **out)
 {

@@ -1,5 +1,5 @@
 /*
- * Reading: the read state, gets, and snapshots. No lock is taken by a get.
+ * Reading: the read state, and gets. No lock is taken by a get.
  *
  * The read state is found through one atomic word: the pointer in the low 48
  * bits, and above it a transient count. To take a reference, a reader
@@ -14,6 +14,7 @@
  * Loading a pointer and counting the object up in two steps, without 1, would
  * count up memory that was freed in between.
  */
+#include "kv/compress.h"
 #include "kv/db.h"
 
 #define TRANSIENT_SHIFT 48
@@ -119,7 +120,7 @@ static bool decided(struct kv_found *found, kv_seqno covered)
 }
 
 int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice key,
-		     kv_seqno snapshot, struct kv_found *out, struct kv_buf *value_store)
+		     kv_seqno snapshot, struct kv_found *out, struct kv_sst_pin *out_pin)
 {
 	struct kv_found found = { 0 };
 	kv_seqno covered = 0;
@@ -133,7 +134,7 @@ int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice 
 	}
 	if (!done) {
 		KV_TRY(kv_version_get(rs->version, db->files, key, snapshot, &found, &covered,
-				      value_store));
+				      out_pin));
 		decided(&found, covered);
 	}
 	*out = found;
@@ -142,10 +143,16 @@ int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice 
 
 int kv_value_bytes(enum kv_kind kind, struct kv_slice value, uint32_t *out_bytes)
 {
+	struct kv_packed packed;
 	struct kv_vptr p;
 
 	if (kind == KV_KIND_PUT) {
 		*out_bytes = (uint32_t)value.bytes;
+		return 0;
+	}
+	if (kind == KV_KIND_PUT_PACKED) {
+		KV_TRY(kv_packed_decode(value, &packed));
+		*out_bytes = packed.raw_bytes;
 		return 0;
 	}
 	KV_TRY(kv_vptr_decode(value, &p));
@@ -153,22 +160,30 @@ int kv_value_bytes(enum kv_kind kind, struct kv_slice value, uint32_t *out_bytes
 	return 0;
 }
 
-int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value, struct kv_buf *out)
+int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value,
+		   struct kv_vlog_ahead *ahead, struct kv_buf *out)
 {
 	struct kv_filecache_entry *pin;
 	struct kv_env_file *file;
 	struct kv_vptr p;
 	int err;
 
-	KV_ASSERT(kind == KV_KIND_PUT || kind == KV_KIND_PUT_PTR);
 	if (kind == KV_KIND_PUT)
 		return kv_buf_append_slice(out, value);
+	if (kind == KV_KIND_PUT_PACKED) {
+		err = kv_packed_unpack(value, out);
+		if (err && err != -ENOMEM)
+			return kv_fail(&db->store.msg, err, "a table or journal of %s holds a "
+				       "compressed value that is malformed", db->store.path);
+		return err;
+	}
+	KV_ASSERT(kind == KV_KIND_PUT_PTR);
 	err = kv_vptr_decode(value, &p);
 	if (err)
 		return kv_fail(&db->store.msg, err, "a table or journal of %s holds a pointer into "
 			       "the value log that is malformed", db->store.path);
 	KV_TRY(kv_filecache_segment(db->files, p.segment_no, &pin, &file));
-	err = kv_vlog_read(&db->store, file, &p, out);
+	err = kv_vlog_read(&db->store, file, &p, ahead, out);
 	kv_filecache_unpin(db->files, pin);
 	return err;
 }
@@ -196,7 +211,7 @@ static bool is_kept(const struct kv_readstate *rs, const struct kv_found *found)
 static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapshot *snap,
 	       struct kv_slice key, struct kv_buf *out, bool may_retry)
 {
-	KV_AUTO(kv_buf_done) struct kv_buf store = KV_BUF_INIT;
+	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	struct kv_found found;
 	size_t bytes_before;
 	int err;
@@ -204,7 +219,7 @@ static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapsh
 	KV_TRY(kv_readstate_get(db, rs, key,
 				snap ? snap->seqno :
 				atomic_load_explicit(&db->seqno_published, memory_order_acquire),
-				&found, &store));
+				&found, &pin));
 	if (!found.found)
 		return KV_E_not_found;
 	if (!out)
@@ -212,7 +227,7 @@ static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapsh
 	if (may_retry && !is_kept(rs, &found))
 		return GET_AGAIN;
 	bytes_before = out->bytes;
-	err = kv_value_fetch(db, found.kind, found.value, out);
+	err = kv_value_fetch(db, found.kind, found.value, NULL, out);
 	if (err) {
 		out->bytes = bytes_before;
 		return err;
@@ -245,79 +260,4 @@ int kv_get(struct kv_db *db, const struct kv_snapshot *snap, struct kv_slice key
 int kv_exists(struct kv_db *db, const struct kv_snapshot *snap, struct kv_slice key)
 {
 	return kv_get(db, snap, key, NULL);
-}
-
-/* --- snapshots ------------------------------------------------------------------------------- */
-
-/*
- * seqno_published is read under mu, here and in kv_snapshot_seqnos(): so a
- * compaction either knows the snapshot, or has a present that is not later.
- */
-struct kv_snapshot *kv_snapshot_new(struct kv_db *db)
-{
-	struct kv_snapshot *s = malloc(sizeof(*s));
-
-	if (!s)
-		return NULL;
-	kv_mutex_lock(&db->mu);
-	s->seqno = atomic_load_explicit(&db->seqno_published, memory_order_acquire);
-	kv_list_push_back(&db->snapshots, &s->link);
-	kv_mutex_unlock(&db->mu);
-	return s;
-}
-
-void kv_snapshot_free(struct kv_db *db, struct kv_snapshot *s)
-{
-	if (!s)
-		return;
-	kv_mutex_lock(&db->mu);
-	kv_list_remove(&s->link);
-	/* What it has kept may be compacted away now. */
-	kv_work_want_locked(db);
-	kv_mutex_unlock(&db->mu);
-	free(s);
-}
-
-static size_t snapshot_count_locked(struct kv_db *db) KV_REQUIRES(&db->mu)
-{
-	size_t n = 0;
-
-	kv_list_for_each(l, &db->snapshots)
-		n++;
-	return n;
-}
-
-int kv_snapshot_seqnos(struct kv_db *db, kv_seqno **out, size_t *out_count)
-{
-	kv_seqno *seqnos = NULL;
-	size_t n = 0, room = 0;
-
-	kv_mutex_lock(&db->mu);
-	/* Memory is taken without the lock, so look again whether it suffices. */
-	while (room <= snapshot_count_locked(db)) {
-		room = snapshot_count_locked(db) + 8;
-		kv_mutex_unlock(&db->mu);
-		free(seqnos);
-		seqnos = malloc(room * sizeof(*seqnos));
-		if (!seqnos)
-			return -ENOMEM;
-		kv_mutex_lock(&db->mu);
-	}
-	kv_list_for_each(l, &db->snapshots) {
-		kv_seqno s = kv_container_of(l, struct kv_snapshot, link)->seqno;
-
-		if (!n || seqnos[n - 1] != s)
-			seqnos[n++] = s;
-	}
-	{
-		kv_seqno present = atomic_load_explicit(&db->seqno_published,
-							memory_order_acquire);
-
-		if (!n || seqnos[n - 1] != present)
-			seqnos[n++] = present;
-	}
-	kv_mutex_unlock(&db->mu);
-	*out = seqnos;
-	*out_count = n;
-	return 0;
 }

@@ -17,7 +17,7 @@ struct kv_iter {
 	struct kv_readstate *rs;
 	kv_seqno snapshot;
 	struct kv_buf lower, upper;
-	bool has_lower, has_upper;
+	bool has_lower, has_upper, sequential;
 
 	struct kv_cursor *cursor;
 	struct kv_filecache_entry **pins; /* tables of level 0 */
@@ -31,6 +31,7 @@ struct kv_iter {
 	uint32_t value_bytes;
 	bool fetched;
 	struct kv_buf value;		/* what kv_iter_value() has fetched */
+	struct kv_vlog_ahead ahead;	/* sequential: out of this */
 	struct kv_buf target;		/* internal key to seek to */
 };
 
@@ -180,6 +181,7 @@ static int iter_init(struct kv_iter *it, const struct kv_iter_options *o)
 {
 	it->has_lower = o->lower.data;
 	it->has_upper = o->upper.data;
+	it->sequential = o->sequential;
 	if (it->has_lower)
 		KV_TRY(kv_buf_assign(&it->lower, o->lower));
 	if (it->has_upper)
@@ -227,6 +229,7 @@ void kv_iter_free(struct kv_iter *it)
 	kv_buf_done(&it->key);
 	kv_buf_done(&it->stored);
 	kv_buf_done(&it->value);
+	kv_vlog_ahead_done(&it->ahead);
 	kv_buf_done(&it->target);
 	free(it);
 }
@@ -492,7 +495,8 @@ int kv_iter_value(struct kv_iter *it, struct kv_slice *out_value)
 	}
 	if (!it->fetched) {
 		kv_buf_reset(&it->value);
-		KV_TRY(kv_value_fetch(it->db, it->kind, stored, &it->value));
+		KV_TRY(kv_value_fetch(it->db, it->kind, stored,
+				      it->sequential ? &it->ahead : NULL, &it->value));
 		it->fetched = true;
 	}
 	*out_value = kv_buf_slice(&it->value);

@@ -16,7 +16,7 @@ static uint64_t look_bytes(const struct kv_db *db)
 
 /*
  * Files take their space in steps: a journal, the segment of the writers and the one of flushes;
- * a segment that grows, by a MiB.
+ * a segment that grows, by a MiB or as much as is left.
  */
 static uint64_t reserve_bytes(const struct kv_db *db)
 {

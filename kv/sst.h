@@ -71,6 +71,18 @@ int kv_sst_build_finish(struct kv_sst_build *b, struct kv_sst_meta *out_meta) KV
 
 struct kv_sst;
 
+/* A block in memory, to be let go by scope; all zero: none. It stays when the table is closed. */
+struct kv_sst_pin {
+	struct kv_cache *cache;
+	struct kv_cache_entry *entry;
+};
+
+static inline void kv_sst_pin_done(struct kv_sst_pin *p)
+{
+	kv_cache_unpin(p->cache, p->entry);
+	p->entry = NULL;
+}
+
 struct kv_sst_counters {
 	_Atomic uint64_t *filter_skips, *cache_hits, *cache_misses;
 };
@@ -85,9 +97,9 @@ int kv_sst_open(struct kv_store *s, struct kv_cache *cache, struct kv_env_file *
 		struct kv_sst **out) KV_NODISCARD;
 void kv_sst_close(struct kv_sst *t);
 
-/* As kv_memtable_get(). out->value stays as long as *out_pin, which the caller unpins (may be NULL). */
+/* As kv_memtable_get(). *out_pin, which was none, keeps out->value: the caller lets it go. */
 int kv_sst_get(struct kv_sst *t, struct kv_slice user_key, kv_seqno snapshot,
-	       struct kv_found *out, kv_seqno *out_covered, struct kv_cache_entry **out_pin)
+	       struct kv_found *out, kv_seqno *out_covered, struct kv_sst_pin *out_pin)
 	KV_NODISCARD;
 /* Point entries. The table must stay open. fill_cache: blocks read are kept; sequential: read ahead. */
 struct kv_cursor *kv_sst_cursor(struct kv_sst *t, bool fill_cache, bool sequential);

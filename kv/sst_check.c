@@ -42,12 +42,14 @@ static int check_data(struct check *k, struct kv_block_handle h, struct kv_slice
 {
 	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	KV_AUTO(kv_block_cursor_done) struct kv_block_cursor c;
+	struct kv_block block;
 	const char *wrong;
 	int err;
 
 	kv_block_cursor_init(&c);
 	KV_TRY(block_follows(k, h, &pin));
-	err = kv_block_cursor_set(&c, kv_cache_entry_data(pin.entry));
+	block = kv_block_plain(kv_cache_entry_data(pin.entry));
+	err = kv_block_cursor_set(&c, &block);
 	if (err)
 		return kv_sst_fail(k->sst, err, h, "cannot walk the block");
 	if (!kv_block_restarts_are_good(&c))
@@ -75,13 +77,15 @@ static int check_index(struct check *k)
 {
 	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	KV_AUTO(kv_block_cursor_done) struct kv_block_cursor c;
+	struct kv_block block;
 	struct kv_sst *t = k->sst;
 	struct kv_block_handle h;
 	int err;
 
 	kv_block_cursor_init(&c);
 	KV_TRY(kv_sst_block_anew(t, t->index, &pin));
-	err = kv_block_cursor_set(&c, kv_cache_entry_data(pin.entry));
+	block = kv_block_plain(kv_cache_entry_data(pin.entry));
+	err = kv_block_cursor_set(&c, &block);
 	if (err)
 		return kv_sst_fail(t, err, t->index, "cannot walk the index");
 	if (!kv_block_restarts_are_good(&c))

@@ -53,9 +53,11 @@ static void read_ahead(struct sst_cursor *c, struct kv_block_handle h)
 /* Lets go of the data block, and of the position. */
 static void leave_block(struct sst_cursor *c)
 {
+	static const struct kv_block empty = { .bytes = { "\0\0\0", 4 } }; /* no entries */
+
 	c->valid = false;
 	c->at = (struct kv_block_handle){ 0, 0 };
-	KV_ASSERT(kv_block_cursor_set(&c->data, kv_slice("\0\0\0", 4)) == 0); /* no entries */
+	KV_ASSERT(kv_block_cursor_set(&c->data, &empty) == 0);
 	kv_sst_pin_done(&c->data_pin);
 }
 
@@ -64,6 +66,7 @@ static bool enter_block(struct sst_cursor *c)
 {
 	struct kv_sst_pin pin = { 0 };
 	struct kv_block_handle h;
+	struct kv_block block;
 	int err;
 
 	err = kv_sst_handle(c->sst, c->index.value, &h);
@@ -73,14 +76,18 @@ static bool enter_block(struct sst_cursor *c)
 	}
 	if (h.offset == c->at.offset && h.stored_bytes == c->at.stored_bytes)
 		return true;
-	read_ahead(c, h);
-	err = kv_sst_block(c->sst, h, c->fill_cache, &pin);
+	err = 0;
+	if (!kv_sst_block_cached(c->sst, h, &pin)) {
+		read_ahead(c, h);
+		err = kv_sst_block(c->sst, h, c->fill_cache, &pin);
+	}
 	if (err) {
 		fail(c, err);
 		return false;
 	}
 	leave_block(c);
-	err = kv_block_cursor_set(&c->data, kv_cache_entry_data(pin.entry));
+	block = kv_sst_pin_block(&pin);
+	err = kv_block_cursor_set(&c->data, &block);
 	if (err) {
 		leave_block(c);
 		kv_sst_pin_done(&pin);
@@ -141,6 +148,7 @@ static void backward(struct sst_cursor *c)
 /* Before a seek. False: there is nothing to seek in, or the index cannot be read. */
 static bool start(struct sst_cursor *c)
 {
+	struct kv_block block;
 	int err;
 
 	c->valid = false;
@@ -154,7 +162,8 @@ static bool start(struct sst_cursor *c)
 		fail(c, err);
 		return false;
 	}
-	err = kv_block_cursor_set(&c->index, kv_cache_entry_data(c->index_pin.entry));
+	block = kv_sst_pin_block(&c->index_pin);
+	err = kv_block_cursor_set(&c->index, &block);
 	if (err) {
 		kv_sst_pin_done(&c->index_pin);
 		fail(c, kv_sst_fail(c->sst, err, c->sst->index, "cannot walk the index"));

@@ -63,25 +63,18 @@ struct kv_sst {
 	struct kv_rangedels *rangedels;
 };
 
-/* A block in memory, to be let go by scope. */
-struct kv_sst_pin {
-	struct kv_cache *cache;
-	struct kv_cache_entry *entry;
-};
-
-static inline void kv_sst_pin_done(struct kv_sst_pin *p)
-{
-	kv_cache_unpin(p->cache, p->entry);
-	p->entry = NULL;
-}
-
 /*
- * Pins a block, reading it when it isn't in the cache; fill: it is kept there. Failures
- * are reported.
+ * Pins a block of data or the index, reading it when it isn't in the cache; fill: it is kept
+ * there. Failures are reported.
  */
 int kv_sst_block(struct kv_sst *t, struct kv_block_handle h, bool fill, struct kv_sst_pin *out)
 	KV_NODISCARD;
-/* The same from the file, whatever is in the cache. */
+/* Pins the block if it is in the cache. */
+bool kv_sst_block_cached(struct kv_sst *t, struct kv_block_handle h, struct kv_sst_pin *out)
+	KV_NODISCARD;
+/* What it has pinned. */
+struct kv_block kv_sst_pin_block(const struct kv_sst_pin *p);
+/* Any block from the file, whatever is in the cache, and nothing but its bytes. */
 int kv_sst_block_anew(struct kv_sst *t, struct kv_block_handle h, struct kv_sst_pin *out)
 	KV_NODISCARD;
 /* The handle in an entry of the index; KV_E_bad_record when it lies outside of the file. */

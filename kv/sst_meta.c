@@ -3,6 +3,7 @@
 
 #include "kv/assert.h"
 #include "kv/checksum.h"
+#include "kv/compress.h"
 #include "kv/sst_impl.h"
 
 void kv_sst_meta_done(struct kv_sst_meta *m)
@@ -94,8 +95,11 @@ static int add_bounds(struct kv_sst_meta *m, struct kv_slice low, struct kv_slic
 
 int kv_sst_meta_add(struct kv_sst_meta *m, struct kv_slice ikey, struct kv_slice value)
 {
+	struct kv_packed packed;
 	struct kv_vptr p;
 
+	if (kv_ikey_kind(ikey) == KV_KIND_PUT_PACKED)
+		KV_TRY(kv_packed_decode(value, &packed));
 	if (kv_ikey_kind(ikey) == KV_KIND_PUT_PTR) {
 		KV_TRY(kv_vptr_decode(value, &p));
 		KV_TRY(refs_add(m, p.segment_no, kv_vptr_referenced_bytes(&p)));

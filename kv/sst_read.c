@@ -92,7 +92,8 @@ static int read_raw(struct kv_sst *t, struct kv_block_handle h, uint8_t **out, s
 	return 0;
 }
 
-static int read_block(struct kv_sst *t, struct kv_block_handle h, bool fill,
+/* searched: as kv_block_add_heads() leaves it. */
+static int read_block(struct kv_sst *t, struct kv_block_handle h, bool fill, bool searched,
 		      struct kv_sst_pin *out)
 {
 	struct kv_cache_key key = { t->number, h.offset };
@@ -104,6 +105,11 @@ static int read_block(struct kv_sst *t, struct kv_block_handle h, bool fill,
 	err = read_raw(t, h, &raw, &bytes);
 	if (err)
 		return kv_sst_fail(t, err, h, "cannot read the block");
+	err = searched ? kv_block_add_heads(&raw, &bytes) : 0;
+	if (err) {
+		free(raw);
+		return err;
+	}
 	e = fill ? kv_cache_put(t->cache, key, raw, bytes)
 		 : kv_cache_private(t->cache, raw, bytes);
 	if (!e)
@@ -112,21 +118,40 @@ static int read_block(struct kv_sst *t, struct kv_block_handle h, bool fill,
 	return 0;
 }
 
-int kv_sst_block(struct kv_sst *t, struct kv_block_handle h, bool fill, struct kv_sst_pin *out)
+bool kv_sst_block_cached(struct kv_sst *t, struct kv_block_handle h, struct kv_sst_pin *out)
 {
 	struct kv_cache_key key = { t->number, h.offset };
 	struct kv_cache_entry *e = kv_cache_get(t->cache, key);
 
-	count(e ? t->counters.cache_hits : t->counters.cache_misses);
 	if (!e)
-		return read_block(t, h, fill, out);
+		return false;
+	count(t->counters.cache_hits);
 	*out = (struct kv_sst_pin){ t->cache, e };
-	return 0;
+	return true;
+}
+
+static int get_block(struct kv_sst *t, struct kv_block_handle h, bool fill, bool searched,
+		     struct kv_sst_pin *out)
+{
+	if (kv_sst_block_cached(t, h, out))
+		return 0;
+	count(t->counters.cache_misses);
+	return read_block(t, h, fill, searched, out);
+}
+
+int kv_sst_block(struct kv_sst *t, struct kv_block_handle h, bool fill, struct kv_sst_pin *out)
+{
+	return get_block(t, h, fill, true, out);
+}
+
+struct kv_block kv_sst_pin_block(const struct kv_sst_pin *p)
+{
+	return kv_block_with_heads(kv_cache_entry_data(p->entry));
 }
 
 int kv_sst_block_anew(struct kv_sst *t, struct kv_block_handle h, struct kv_sst_pin *out)
 {
-	return read_block(t, h, false, out);
+	return read_block(t, h, false, false, out);
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -277,7 +302,7 @@ static int filter_says(struct kv_sst *t, struct kv_slice user_key, bool *out_may
 	*out_maybe = true;
 	if (!t->filter.stored_bytes)
 		return 0;
-	KV_TRY(kv_sst_block(t, t->filter, true, &pin));
+	KV_TRY(get_block(t, t->filter, true, false, &pin));
 	*out_maybe = kv_filter_may_contain(kv_cache_entry_data(pin.entry),
 					   kv_filter_hash(user_key));
 	if (!*out_maybe)
@@ -285,85 +310,75 @@ static int filter_says(struct kv_sst *t, struct kv_slice user_key, bool *out_may
 	return 0;
 }
 
-/* The block that holds the first entry at or after ikey; stored_bytes 0: all are before it. */
-static int find_block(struct kv_sst *t, struct kv_slice ikey, struct kv_block_handle *out)
+/* The block that holds the first entry at or after the key; stored_bytes 0: all are before it. */
+static int find_block(struct kv_sst *t, struct kv_slice user_key, kv_seqno snapshot,
+		      struct kv_block_handle *out)
 {
 	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
-	KV_AUTO(kv_block_cursor_done) struct kv_block_cursor c;
+	struct kv_block_found at;
+	struct kv_block block;
 	int err;
 
-	kv_block_cursor_init(&c);
 	*out = (struct kv_block_handle){ 0, 0 };
 	KV_TRY(kv_sst_block(t, t->index, true, &pin));
-	err = kv_block_cursor_set(&c, kv_cache_entry_data(pin.entry));
-	if (!err) {
-		c.cursor.ops->seek(&c.cursor, ikey);
-		err = c.error;
-	}
-	if (!err && c.valid)
-		err = kv_sst_handle(t, c.value, out);
+	block = kv_sst_pin_block(&pin);
+	err = kv_block_find(&block, user_key,
+			    kv_ikey_pack(snapshot, KV_KIND_MAX), &at);
+	if (!err && at.found)
+		err = kv_sst_handle(t, at.value, out);
 	return err ? kv_sst_fail(t, err, t->index, "cannot search the index") : 0;
 }
 
 /*
- * Looks for the newest version of ikey's user key that is not newer than ikey. An index key is
- * the last key of its block: so it can only be the first entry at or after ikey in the block found.
+ * Looks for the newest version of the key that the snapshot sees. An index key is the last key of
+ * its block: so it can only be the first entry at or after it in the block found.
  */
-static int find_entry(struct kv_sst *t, struct kv_slice ikey, struct kv_found *out,
-		      struct kv_sst_pin *out_pin)
+static int find_entry(struct kv_sst *t, struct kv_slice user_key, kv_seqno snapshot,
+		      struct kv_found *out, struct kv_sst_pin *out_pin)
 {
-	KV_AUTO(kv_block_cursor_done) struct kv_block_cursor c;
+	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
+	struct kv_block_found at;
 	struct kv_block_handle h;
-	struct kv_slice key;
+	struct kv_block block;
 	int err;
 
-	kv_block_cursor_init(&c);
-	KV_TRY(find_block(t, ikey, &h));
+	KV_TRY(find_block(t, user_key, snapshot, &h));
 	if (!h.stored_bytes)
 		return 0;
-	KV_TRY(kv_sst_block(t, h, true, out_pin));
-	err = kv_block_cursor_set(&c, kv_cache_entry_data(out_pin->entry));
-	if (!err) {
-		c.cursor.ops->seek(&c.cursor, ikey);
-		err = c.error;
-	}
-	if (!err && !c.valid)
-		err = KV_E_bad_record; /* the index has promised something at or after ikey */
+	KV_TRY(kv_sst_block(t, h, true, &pin));
+	block = kv_sst_pin_block(&pin);
+	err = kv_block_find(&block, user_key,
+			    kv_ikey_pack(snapshot, KV_KIND_MAX), &at);
+	if (!err && !at.found)
+		err = KV_E_bad_record; /* the index has promised something at or after it */
 	if (err)
 		return kv_sst_fail(t, err, h, "cannot search the block");
-	key = kv_buf_slice(&c.key);
-	if (!kv_slice_eq(kv_ikey_user(key), kv_ikey_user(ikey)))
+	if (!at.same_user_key)
 		return 0;
 	*out = (struct kv_found){
 		.found = true,
-		.kind = kv_ikey_kind(key),
-		.seqno = kv_ikey_seqno(key),
-		.value = c.value,
+		.kind = (enum kv_kind)(at.trailer & 0xff),
+		.seqno = at.trailer >> 8,
+		.value = at.value,
 	};
+	*out_pin = pin;
+	pin.entry = NULL;
 	return 0;
 }
 
 int kv_sst_get(struct kv_sst *t, struct kv_slice user_key, kv_seqno snapshot,
-	       struct kv_found *out, kv_seqno *out_covered, struct kv_cache_entry **out_pin)
+	       struct kv_found *out, kv_seqno *out_covered, struct kv_sst_pin *out_pin)
 {
-	KV_AUTO(kv_buf_done) struct kv_buf ikey = KV_BUF_INIT;
-	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	kv_seqno covered = kv_rangedels_covering(t->rangedels, user_key, snapshot);
 	struct kv_found found = { .found = false };
 	bool maybe = false;
 
+	KV_ASSERT(!out_pin->entry);
 	if (t->meta.entries)
 		KV_TRY(filter_says(t, user_key, &maybe));
-	if (maybe) {
-		KV_TRY(kv_ikey_make(&ikey, user_key, KV_MIN(snapshot, KV_SEQNO_MAX), KV_KIND_MAX));
-		KV_TRY(find_entry(t, kv_buf_slice(&ikey), &found, &pin));
-	}
+	if (maybe)
+		KV_TRY(find_entry(t, user_key, KV_MIN(snapshot, KV_SEQNO_MAX), &found, out_pin));
 	*out = found;
 	*out_covered = KV_MAX(*out_covered, covered);
-	*out_pin = NULL;
-	if (found.found) {
-		*out_pin = pin.entry;
-		pin.entry = NULL;
-	}
 	return 0;
 }

@@ -177,6 +177,9 @@ int kv_root_read(struct kv_store *s, struct kv_root *out)
 			       kv_err_text(err));
 	KV_TRY(check_root(s, &root, bytes));
 	memcpy(s->store_id, root.store_id, sizeof(s->store_id));
+	s->features_required = kv_le64_get(root.features_required);
+	s->features_write = kv_le64_get(root.features_write);
+	s->features_ignorable = kv_le64_get(root.features_ignorable);
 	*out = root;
 	return 0;
 }
@@ -206,6 +209,9 @@ int kv_root_write(struct kv_store *s, kv_fileno manifest_no)
 	struct kv_root root = {
 		.version = kv_le32(KV_FORMAT_VERSION),
 		.manifest_no = kv_le64(manifest_no),
+		.features_required = kv_le64(s->features_required),
+		.features_write = kv_le64(s->features_write),
+		.features_ignorable = kv_le64(s->features_ignorable),
 	};
 	int err;
 

@@ -16,6 +16,8 @@ struct kv_store {
 	const char *path;		/* for messages */
 	struct kv_msg msg;
 	uint8_t store_id[KV_STORE_ID_BYTES];
+	/* As in the root, see format.h; written with it again. */
+	uint64_t features_required, features_write, features_ignorable;
 };
 
 /*
@@ -43,7 +45,7 @@ int kv_file_header_check(const struct kv_file_header *h, enum kv_file_kind kind,
 /*
  * The root pointer. read fails with KV_E_not_a_store when there is none,
  * KV_E_corrupt when it is damaged, KV_E_newer_format; each is reported. It
- * also sets s->store_id. Whoever opens for writing must look at features_write
+ * also sets s->store_id and the features. Whoever opens for writing must look at features_write
  * of *out and refuse when it has bits beyond KV_FEATURES_WRITE_KNOWN.
  *
  * write replaces it atomically and durably; before that, all names made in

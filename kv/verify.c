@@ -14,12 +14,16 @@
 #include <stdlib.h>
 
 #include "kv/batch.h"
+#include "kv/compress.h"
 #include "kv/journal.h"
 #include "kv/manifest.h"
+#include "kv/pace.h"
 
 #define CACHE_BYTES (4 * KV_MIB)
 #define FILES_MAX 16
 #define PROGRESS_BYTES (4 * KV_MIB)
+#define PACE_BURST_BYTES (KV_MIB / 4)
+#define SLEEP_NS_MAX ((uint64_t)100000000)	/* between two questions whether to go on */
 #define TEXT_BYTES 512
 /* So many of one kind are told one by one in each file, the rest is counted. */
 #define SINGLE_MAX 8
@@ -59,6 +63,7 @@ struct verify {
 	size_t found_count, found_max;
 	uint64_t problems;
 	uint64_t bytes_done, bytes_told, bytes_all;
+	struct kv_pace pace;
 	char reported[TEXT_BYTES];	/* first message since the last problem */
 };
 
@@ -113,12 +118,45 @@ static void tell_progress(struct verify *v)
 				     v->bytes_all);
 }
 
-/* So many bytes more. A value that several keys share is looked at, and counted, for each. */
-static void done(struct verify *v, uint64_t bytes)
+static int ask_cancelled(struct verify *v)
+{
+	return v->options->cancelled && v->options->cancelled(v->options->arg) ? -ECANCELED : 0;
+}
+
+/* Waits until as much may be read as was. */
+static int keep_pace(struct verify *v, uint64_t bytes)
+{
+	struct kv_env *env = v->store.env;
+	uint64_t ns;
+
+	if (!v->pace.bytes_per_second)
+		return 0;
+	kv_pace_take(&v->pace, env->ops->monotonic_ns(env), bytes);
+	while ((ns = kv_pace_wait_ns(&v->pace, env->ops->monotonic_ns(env)))) {
+		env->ops->sleep_ns(env, KV_MIN(ns, SLEEP_NS_MAX));
+		KV_TRY(ask_cancelled(v));
+	}
+	return 0;
+}
+
+/*
+ * So many bytes more. A value that several keys share is looked at, and counted, for each.
+ * -ECANCELED: no more.
+ */
+static int done(struct verify *v, uint64_t bytes)
 {
 	v->bytes_done += bytes;
-	if (v->bytes_done - v->bytes_told >= PROGRESS_BYTES)
-		tell_progress(v);
+	KV_TRY(keep_pace(v, bytes));
+	if (v->bytes_done - v->bytes_told < PROGRESS_BYTES)
+		return 0;
+	tell_progress(v);
+	return ask_cancelled(v);
+}
+
+/* What has nothing to do with the store, and ends the check. */
+static bool is_final(int err)
+{
+	return err == -ENOMEM || err == -ECANCELED;
 }
 
 /* --- which files there are ---------------------------------------------------------------- */
@@ -211,12 +249,11 @@ static bool is_missing(struct verify *v, enum kv_file_kind kind, kv_fileno numbe
 	return true;
 }
 
-static void file_done(struct verify *v, enum kv_file_kind kind, kv_fileno number)
+static int file_done(struct verify *v, enum kv_file_kind kind, kv_fileno number)
 {
 	const struct found *f = find(v, kind, number);
 
-	if (f)
-		done(v, f->bytes);
+	return f ? done(v, f->bytes) : 0;
 }
 
 /* --- pointers ------------------------------------------------------------------------------- */
@@ -242,7 +279,7 @@ static int look_at_value(struct verify *v, const struct kv_vptr *p, const char *
 		err = kv_vlog_check(&v->store, file, p);
 		kv_filecache_unpin(v->files, pin);
 	}
-	done(v, kv_vptr_record_bytes(p));
+	KV_TRY(done(v, kv_vptr_record_bytes(p)));
 	/* If the segment itself is no good, that is told when it is looked at. */
 	v->reported[0] = 0;
 	if (err)
@@ -281,6 +318,20 @@ static void bad_pointers_done(struct verify *v, const char *file, uint64_t bad)
 		problem(v, file, "%" PRIu64 " more values are not good", bad - SINGLE_MAX);
 }
 
+static int check_packed(struct verify *v, const char *file, struct kv_slice key,
+			struct kv_slice value, uint64_t *bad)
+{
+	KV_AUTO(kv_buf_done) struct kv_buf raw = KV_BUF_INIT;
+	int err = kv_packed_unpack(value, &raw);
+	char text[2 * 40 + 4];
+
+	if (!err || err == -ENOMEM || (*bad)++ >= SINGLE_MAX)
+		return err == -ENOMEM ? err : 0;
+	hex(key, text, sizeof(text));
+	problem(v, file, "the value of key %s is not good: %s", text, kv_err_text(err));
+	return 0;
+}
+
 /* --- tables --------------------------------------------------------------------------------- */
 
 static bool is_as_said(const struct kv_sst_meta *a, const struct kv_sst_meta *b)
@@ -308,7 +359,11 @@ static int walk_entry(struct verify *v, struct walk *w, struct kv_slice key, str
 	const char *why = NULL;
 	struct kv_vptr p;
 
-	if (!kv_ikey_is_valid(key) || kv_ikey_kind(key) != KV_KIND_PUT_PTR)
+	if (!kv_ikey_is_valid(key))
+		return 0;
+	if (kv_ikey_kind(key) == KV_KIND_PUT_PACKED)
+		return check_packed(v, w->file, kv_ikey_user(key), value, &w->bad);
+	if (kv_ikey_kind(key) != KV_KIND_PUT_PTR)
 		return 0;
 	if (kv_vptr_decode(value, &p)) {
 		bad_pointer(v, w->file, kv_ikey_user(key), NULL, NULL, &w->bad);
@@ -381,8 +436,7 @@ static int check_table(struct verify *v, kv_fileno number, uint64_t file_bytes,
 		KV_TRY(err);
 	}
 	v->reported[0] = 0;
-	file_done(v, KV_FILE_TABLE, number);
-	return 0;
+	return file_done(v, KV_FILE_TABLE, number);
 }
 
 /* --- segments --------------------------------------------------------------------------------- */
@@ -398,7 +452,7 @@ static int on_record(void *arg, const struct kv_vlog_entry *e)
 	struct scan *s = arg;
 	char key[2 * 40 + 4];
 
-	done(s->v, kv_vptr_record_bytes(&e->ptr));
+	KV_TRY(done(s->v, kv_vptr_record_bytes(&e->ptr)));
 	if (!e->value_error || s->bad++ >= SINGLE_MAX)
 		return 0;
 	hex(e->key, key, sizeof(key));
@@ -414,7 +468,7 @@ static int scan_segment(struct verify *v, const char *file, struct kv_env_file *
 	uint64_t end;
 	int err = kv_vlog_scan(&v->store, f, number, on_record, &s, &end);
 
-	if (err == -ENOMEM)
+	if (is_final(err))
 		return err;
 	bad_pointers_done(v, file, s.bad);
 	if (err)
@@ -522,6 +576,8 @@ static int check_op(struct verify *v, struct replay *r, const struct kv_chunk *c
 	const char *why = NULL;
 	struct kv_vptr p;
 
+	if (op->kind == KV_KIND_PUT_PACKED)
+		return check_packed(v, r->file, op->key, op->value, &r->bad);
 	if (op->kind != KV_KIND_PUT_PTR)
 		return 0;
 	if (kv_vptr_decode(op->value, &p)) {
@@ -534,6 +590,8 @@ static int check_op(struct verify *v, struct replay *r, const struct kv_chunk *c
 		r->j->replay_ends = true;
 	else if (why)
 		bad_pointer(v, r->file, op->key, &p, why, &r->bad);
+	if (r->j->replay_ends)
+		r->j->seqno_last = c->seqno - 1;
 	return 0;
 }
 
@@ -624,7 +682,7 @@ static int read_journal(struct verify *v, struct needed_journal *j, bool ops)
 		kv_journal_close(reader);
 	}
 	bad_pointers_done(v, name.s, r.bad);
-	if (err == -ENOMEM)
+	if (is_final(err))
 		return err;
 	/* Damage was told when the frame was read. */
 	if (err && !ops && v->problems == problems)
@@ -707,10 +765,22 @@ static bool follows(struct verify *v, const struct needed_journal *before,
 	return true;
 }
 
+/* What a named snapshot has seen was durable before. */
+static void check_snapshots(struct verify *v, kv_seqno reached)
+{
+	const struct kv_snapshot_info *newest = kv_snapset_newest(v->version->snapshots);
+
+	if (newest && newest->seqno > reached)
+		problem(v, NULL, "snapshot \"%s\" has seen operation %" PRIu64
+			", which was durable, but the journals end with %" PRIu64, newest->name,
+			newest->seqno, reached);
+}
+
 static int check_needed_journals(struct verify *v, struct needed_journal *all, size_t count)
 {
 	/* What is missing or damaged says nothing reliable of its neighbours. */
 	bool linked = count && all[0].number == v->state.journal_min;
+	kv_seqno reached = v->state.seqno;
 
 	for (size_t i = 0; i < count; i++)
 		KV_TRY(read_frame(v, &all[i]));
@@ -721,10 +791,15 @@ static int check_needed_journals(struct verify *v, struct needed_journal *all, s
 			break;
 		if (!v->options->quick && all[i].has_begin)
 			KV_TRY(read_journal(v, &all[i], true));
-		file_done(v, KV_FILE_JOURNAL, all[i].number);
+		KV_TRY(file_done(v, KV_FILE_JOURNAL, all[i].number));
+		if (all[i].has_begin)
+			reached = KV_MAX(reached, all[i].seqno_last);
 		if (all[i].replay_ends)
 			break;
 	}
+	/* Where they don't hang together, that was told, and how far they reach is not known. */
+	if (linked)
+		check_snapshots(v, reached);
 	return 0;
 }
 
@@ -833,9 +908,11 @@ static int check_all(struct verify *v)
 	} else {
 		err = check_files_found(v);
 	}
+	if (err)
+		return err;
 	v->bytes_done = v->bytes_all;
 	tell_progress(v);
-	return err ? err : read_err;
+	return read_err;
 }
 
 static int open_dir(struct verify *v, const char *dir)
@@ -869,6 +946,8 @@ int kv_verify(const char *dir, const struct kv_verify_options *options, uint64_t
 	KV_AUTO(verify_done) struct verify v = { .options = options };
 
 	v.store.env = options->env ? options->env : kv_env_posix();
+	if (!options->quick)
+		v.pace = (struct kv_pace){ options->bytes_per_second, PACE_BURST_BYTES, 0 };
 	KV_TRY(open_dir(&v, dir));
 	KV_TRY(check_all(&v));
 	*out_problems = v.problems;

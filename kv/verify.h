@@ -13,7 +13,14 @@ struct kv_verify_options {
 	void (*problem)(void *arg, const char *file, const char *text);
 	/* Progress, in bytes; may be NULL. */
 	void (*progress)(void *arg, uint64_t bytes_done, uint64_t bytes_all);
+	/* Asked after each few MiB, and while it waits; may be NULL. True: it ends, with -ECANCELED. */
+	bool (*cancelled)(void *arg);
 	void *arg;
+	/*
+	 * Reads no more than these, on average; 0: as fast as it can. It waits when a
+	 * value, or a table, has been looked at. With quick, little is read, and nothing waits.
+	 */
+	uint64_t bytes_per_second;
 	bool quick;			/* manifest, sizes, footers; not every block and value */
 };
 

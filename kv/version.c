@@ -99,6 +99,7 @@ void kv_version_unref(struct kv_version *v)
 	for (size_t i = 0; i < v->segment_count; i++)
 		segment_unref(v->segments[i].segment);
 	free(v->segments);
+	kv_snapset_unref(v->snapshots);
 	kv_mutex_done(&v->level_rangedels_mu);
 	free(v);
 }
@@ -504,7 +505,7 @@ static bool version_is_empty(const struct kv_version *v)
 	for (int l = 0; l < KV_LEVELS; l++)
 		if (v->levels[l].count)
 			return false;
-	return !v->segment_count;
+	return !v->segment_count && !v->snapshots;
 }
 
 int kv_version_apply(const struct kv_version *base, const struct kv_edit *edit,
@@ -524,6 +525,7 @@ int kv_version_apply(const struct kv_version *base, const struct kv_edit *edit,
 	KV_TRY(keep_tables(&a));
 	KV_TRY(add_tables(&a));
 	KV_TRY(delete_segments(&a));
+	KV_TRY(kv_snapset_apply(base ? base->snapshots : NULL, edit, &a.v->snapshots));
 	*out = a.v;
 	a.v = NULL;
 	return 0;
@@ -573,7 +575,7 @@ int kv_version_to_edit(const struct kv_version *v, struct kv_edit *out)
 	for (int l = 0; l < KV_LEVELS; l++)
 		for (size_t i = 0; i < v->levels[l].count; i++)
 			KV_TRY(kv_edit_add_table(out, l, &v->levels[l].tables[i]->meta));
-	return 0;
+	return kv_snapset_to_edit(v->snapshots, out);
 }
 
 /* --- reading -------------------------------------------------------------------------- */
@@ -664,36 +666,23 @@ int kv_version_level_rangedels(struct kv_version *v, int level, struct kv_fileca
 	return err;
 }
 
-/* The value is copied, so that nothing needs to stay pinned. */
-static int keep_value(struct kv_found *found, struct kv_buf *value_store)
-{
-	KV_TRY(kv_buf_assign(value_store, found->value));
-	found->value = kv_buf_slice(value_store);
-	return 0;
-}
-
 static int table_get(const struct kv_table *t, struct kv_filecache *fc, struct kv_slice user_key,
 		     kv_seqno snapshot, struct kv_found *out, kv_seqno *out_covered,
-		     struct kv_buf *value_store)
+		     struct kv_sst_pin *out_pin)
 {
-	struct kv_cache_entry *block = NULL;
 	struct kv_filecache_entry *pin;
 	struct kv_sst *sst;
 	int err;
 
 	KV_TRY(kv_filecache_table(fc, t->meta.number, t->meta.file_bytes, &pin, &sst));
-	err = kv_sst_get(sst, user_key, snapshot, out, out_covered, &block);
-	if (!err && out->found)
-		err = keep_value(out, value_store);
-	if (block)
-		kv_cache_unpin(kv_filecache_cache(fc), block);
+	err = kv_sst_get(sst, user_key, snapshot, out, out_covered, out_pin);
 	kv_filecache_unpin(fc, pin);
 	return err;
 }
 
-int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct kv_slice user_key,
-		   kv_seqno snapshot, struct kv_found *out, kv_seqno *out_covered,
-		   struct kv_buf *value_store)
+int kv_version_get_since(const struct kv_version *v, struct kv_filecache *fc,
+			 struct kv_slice user_key, kv_seqno since, kv_seqno snapshot,
+			 struct kv_found *out, kv_seqno *out_covered, struct kv_sst_pin *out_pin)
 {
 	/* On level 0 any table may hold the key, and newer ones come first; deeper, one a level. */
 	for (int l = 0; l < KV_LEVELS; l++) {
@@ -704,11 +693,11 @@ int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct k
 		for (; i < end; i++) {
 			const struct kv_table *t = level->tables[i];
 
-			if (!begins_by(t, user_key) || ends_before(t, user_key))
+			if (t->meta.seqno_max <= since || !begins_by(t, user_key) ||
+			    ends_before(t, user_key))
 				continue;
 			out->found = false;
-			KV_TRY(table_get(t, fc, user_key, snapshot, out, out_covered,
-					 value_store));
+			KV_TRY(table_get(t, fc, user_key, snapshot, out, out_covered, out_pin));
 			/* Everything further on is older than the entry, or the tombstone. */
 			if (out->found || *out_covered)
 				return 0;
@@ -716,4 +705,11 @@ int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct k
 	}
 	out->found = false;
 	return 0;
+}
+
+int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct kv_slice user_key,
+		   kv_seqno snapshot, struct kv_found *out, kv_seqno *out_covered,
+		   struct kv_sst_pin *out_pin)
+{
+	return kv_version_get_since(v, fc, user_key, 0, snapshot, out, out_covered, out_pin);
 }

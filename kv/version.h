@@ -1,6 +1,7 @@
 /*
  * The immutable, reference-counted set of files: which tables lie on which
- * level, and which segments there are, with what tables refer to in each.
+ * level, and which segments there are, with what tables refer to in each. And the
+ * named snapshots, since what they see is part of the state that these files hold.
  * Level 0 is ordered newest first and its tables may overlap; the tables of
  * a deeper level are ordered by key and never do.
  */
@@ -10,6 +11,7 @@
 #include "kv/edit.h"
 #include "kv/filecache.h"
 #include "kv/lock.h"
+#include "kv/snapset.h"
 
 /*
  * What becomes of a file that an installed edit has deleted, once the last
@@ -57,6 +59,7 @@ struct kv_version {
 	struct kv_level levels[KV_LEVELS];
 	struct kv_version_segment *segments;	/* sorted by number */
 	size_t segment_count;
+	struct kv_snapset *snapshots;	/* the named ones; NULL: none */
 
 	struct kv_mutex level_rangedels_mu;	/* made when first asked for */
 	struct kv_rangedels *level_rangedels[KV_LEVELS];
@@ -80,7 +83,7 @@ int kv_version_apply(const struct kv_version *base, const struct kv_edit *edit,
  * obsolete, and goes to the sink when the last version that has it is unreferenced.
  */
 void kv_version_retire(const struct kv_version *before, const struct kv_edit *edit);
-/* The whole of it as an edit (tables, segments; the caller adds the numbers). */
+/* The whole of it as an edit (tables, segments, snapshots; the caller adds the numbers). */
 int kv_version_to_edit(const struct kv_version *v, struct kv_edit *out) KV_NODISCARD;
 
 /*
@@ -103,10 +106,16 @@ int kv_version_level_rangedels(struct kv_version *v, int level, struct kv_fileca
 /*
  * As kv_memtable_get(), over all levels, newest first; stops at the first table
  * that has a point entry of the key, or a range tombstone that covers it: all
- * further ones are older. out->value is in value_store.
+ * further ones are older. *out_pin, which was none, keeps
+ * out->value: the caller lets it go.
  */
 int kv_version_get(const struct kv_version *v, struct kv_filecache *fc, struct kv_slice user_key,
 		   kv_seqno snapshot, struct kv_found *out, kv_seqno *out_covered,
-		   struct kv_buf *value_store) KV_NODISCARD;
+		   struct kv_sst_pin *out_pin) KV_NODISCARD;
+/* The same, in tables that have something newer than since. What it finds may be older still. */
+int kv_version_get_since(const struct kv_version *v, struct kv_filecache *fc,
+			 struct kv_slice user_key, kv_seqno since, kv_seqno snapshot,
+			 struct kv_found *out, kv_seqno *out_covered, struct kv_sst_pin *out_pin)
+	KV_NODISCARD;
 
 #endif

@@ -66,12 +66,32 @@ kv_fileno kv_segment_number(const struct kv_segment_writer *w);
 /* --- reading --------------------------------------------------------------------------------- */
 
 /*
+ * What a reader that goes through keys in order has read ahead, so that values come out of few
+ * large reads. Each flush has written its values in the order of keys: so the reader meets several runs of
+ * them, each of which goes forward. All zero is an empty one.
+ */
+struct kv_vlog_ahead {
+	struct kv_vlog_window {
+		kv_fileno segment_no;	/* 0: not used yet */
+		uint64_t offset;	/* of bytes, in the segment */
+		struct kv_buf bytes;
+		uint64_t end;		/* of the value that was read last */
+		size_t ahead_bytes;	/* to be read at once; 0: the run may end here */
+		uint64_t used;
+	} windows[8];
+	uint64_t clock;
+};
+
+void kv_vlog_ahead_done(struct kv_vlog_ahead *a);
+
+/*
  * Reads and verifies the part of the value that p means, and appends it to out.
- * The file is opened already (filecache.h). KV_E_bad_sum, KV_E_short_file,
- * KV_E_bad_compression are reported with the segment's name.
+ * The file is opened already (filecache.h). ahead: NULL, or the reader's own; all values that it
+ * reads were there when it was empty. KV_E_bad_sum, KV_E_short_file, KV_E_bad_compression are
+ * reported with the segment's name.
  */
 int kv_vlog_read(struct kv_store *s, struct kv_env_file *segment, const struct kv_vptr *p,
-		 struct kv_buf *out) KV_NODISCARD;
+		 struct kv_vlog_ahead *ahead, struct kv_buf *out) KV_NODISCARD;
 /*
  * Appends the record that p points to (header, key, value as stored) to out, checked against p
  * and its own sums. *out_seqno: of the put that wrote it. KV_E_corrupt (not reported) when it isn't

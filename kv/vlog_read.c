@@ -71,29 +71,122 @@ uint64_t kv_vptr_referenced_bytes(const struct kv_vptr *p)
 	return KV_MAX((bytes * p->part_bytes + p->raw_bytes - 1) / p->raw_bytes, (uint64_t)1);
 }
 
+/* --- reading ahead ------------------------------------------------------------------------------ */
+
+#define AHEAD_BYTES_MIN (8 * KV_KIB)
+#define AHEAD_BYTES_MAX (64 * KV_KIB)
+#define AHEAD_VALUE_MAX (16 * KV_KIB)	/* longer ones gain little, and would be copied */
+
+void kv_vlog_ahead_done(struct kv_vlog_ahead *a)
+{
+	for (size_t i = 0; i < KV_ARRAY_LEN(a->windows); i++)
+		kv_buf_done(&a->windows[i].bytes);
+}
+
+static bool window_has(const struct kv_vlog_window *w, uint64_t offset, size_t bytes)
+{
+	return offset >= w->offset && bytes <= w->bytes.bytes &&
+	       offset - w->offset <= w->bytes.bytes - bytes;
+}
+
+/* Does the offset go on, not too far on, where the window was read last? */
+static bool window_leads_to(const struct kv_vlog_window *w, kv_fileno segment_no, uint64_t offset)
+{
+	return w->segment_no == segment_no && offset >= w->end &&
+	       offset - w->end <= AHEAD_BYTES_MAX;
+}
+
+/* The window of the run that the value belongs to; else the one that was used longest ago, emptied. */
+static struct kv_vlog_window *window_of(struct kv_vlog_ahead *a, kv_fileno segment_no,
+					uint64_t offset)
+{
+	struct kv_vlog_window *oldest = &a->windows[0];
+
+	for (size_t i = 0; i < KV_ARRAY_LEN(a->windows); i++) {
+		struct kv_vlog_window *w = &a->windows[i];
+
+		if (window_leads_to(w, segment_no, offset))
+			return w;
+		if (w->used < oldest->used)
+			oldest = w;
+	}
+	oldest->segment_no = segment_no;
+	oldest->ahead_bytes = 0;
+	oldest->offset = oldest->end = offset;
+	kv_buf_reset(&oldest->bytes);
+	return oldest;
+}
+
+/* Reads from there on: nothing extra at the first value of a run, then twice as much each time. */
+static void window_fill(struct kv_vlog_window *w, struct kv_env *env, struct kv_env_file *segment,
+			uint64_t offset)
+{
+	w->offset = offset;
+	kv_buf_reset(&w->bytes);
+	if (!w->ahead_bytes) {
+		w->ahead_bytes = AHEAD_BYTES_MIN;
+		return;
+	}
+	if (kv_buf_reserve(&w->bytes, AHEAD_BYTES_MAX) ||
+	    env->ops->pread(segment, w->bytes.data, w->ahead_bytes, offset, &w->bytes.bytes))
+		kv_buf_reset(&w->bytes);
+	w->ahead_bytes = KV_MIN(2 * w->ahead_bytes, (size_t)AHEAD_BYTES_MAX);
+}
+
+/*
+ * The bytes out of a window, which is read anew when they lie ahead of it. False when it doesn't
+ * pay, or cannot be done: they are to be read alone. They stay until the next call.
+ */
+static bool ahead_read(struct kv_vlog_ahead *a, struct kv_env *env, struct kv_env_file *segment,
+		       kv_fileno segment_no, uint64_t offset, size_t bytes, struct kv_slice *out)
+{
+	struct kv_vlog_window *w;
+
+	if (bytes > AHEAD_VALUE_MAX)
+		return false;
+	w = window_of(a, segment_no, offset);
+	w->used = ++a->clock;
+	if (!window_has(w, offset, bytes))
+		window_fill(w, env, segment, offset);
+	w->end = offset + bytes;
+	if (!window_has(w, offset, bytes))
+		return false;
+	*out = kv_slice(w->bytes.data + (offset - w->offset), bytes);
+	return true;
+}
+
 /* --- by pointer ------------------------------------------------------------------------------- */
+
+static int value_unpack(const struct kv_vptr *p, const uint8_t *stored, uint8_t *to)
+{
+	struct kv_slice s = kv_slice(stored, p->stored_bytes);
+
+	if (kv_checksum(s, 0) != p->value_checksum)
+		return KV_E_bad_sum;
+	return stored == to ? 0 : kv_decompress((enum kv_codec)p->codec, s, to, p->raw_bytes);
+}
 
 /*
  * Reads what is stored, verifies it, and leaves the whole raw value at `to`. scratch: stored_bytes
  * of room, used when the value is compressed.
  */
 static int value_read(struct kv_env *env, struct kv_env_file *segment, const struct kv_vptr *p,
-		      uint8_t *to, uint8_t *scratch)
+		      struct kv_vlog_ahead *ahead, uint8_t *to, uint8_t *scratch)
 {
 	uint64_t offset = p->offset + sizeof(struct kv_vlog_record) + p->key_bytes;
 	uint8_t *stored = p->codec == KV_CODEC_NONE ? to : scratch;
+	struct kv_slice s;
 
-	KV_TRY(kv_env_read_exact(env, segment, stored, p->stored_bytes, offset));
-	if (kv_checksum(kv_slice(stored, p->stored_bytes), 0) != p->value_checksum)
-		return KV_E_bad_sum;
-	if (p->codec == KV_CODEC_NONE)
+	/* What is wrong in a window may be right in the file: then that counts. */
+	if (ahead && ahead_read(ahead, env, segment, p->segment_no, offset, p->stored_bytes, &s) &&
+	    !value_unpack(p, s.data, to))
 		return 0;
-	return kv_decompress((enum kv_codec)p->codec, kv_slice(stored, p->stored_bytes), to,
-			     p->raw_bytes);
+	KV_TRY(kv_env_read_exact(env, segment, stored, p->stored_bytes, offset));
+	return value_unpack(p, stored, to);
 }
 
 int kv_vlog_read(struct kv_store *s, struct kv_env_file *segment, const struct kv_vptr *p,
-		 struct kv_buf *out)
+		 struct kv_vlog_ahead *ahead, struct kv_buf *out)
 {
 	size_t scratch_bytes = p->codec == KV_CODEC_NONE ? 0 : p->stored_bytes;
 	uint8_t *to;
@@ -106,7 +199,7 @@ int kv_vlog_read(struct kv_store *s, struct kv_env_file *segment, const struct k
 	 */
 	KV_TRY(kv_buf_reserve(out, (size_t)p->raw_bytes + scratch_bytes + 1));
 	to = out->data + out->bytes;
-	err = value_read(s->env, segment, p, to, to + p->raw_bytes);
+	err = value_read(s->env, segment, p, ahead, to, to + p->raw_bytes);
 	if (err)
 		return kv_fail(&s->msg, err, "%s/%s: the value of %u bytes at %llu cannot be read: %s",
 			       s->path, kv_filename(KV_FILE_SEGMENT, p->segment_no).s,

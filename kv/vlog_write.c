@@ -19,9 +19,15 @@
 #define GROUP_PUTS_MAX ((IOV_COUNT_MAX - 1) / 2) /* records of one write: two parts each, padding */
 
 #define WRITEBACK_BYTES KV_MIB		/* start writing back when as many have gathered */
-#define DIRTY_BYTES_MAX (16 * KV_MIB)	/* with more than these in memory, an append waits... */
-#define DIRTY_BYTES_KEPT (8 * KV_MIB)	/* ... until at most these are not on their way */
-#define ALLOCATE_BYTES KV_MIB		/* least step in which space is asked for */
+#define DIRTY_BYTES_MAX (32 * KV_MIB)	/* with more than these in memory, an append waits... */
+#define DIRTY_BYTES_KEPT (16 * KV_MIB)	/* ... until at most these are not on their way */
+/*
+ * Space is asked for in steps that grow with the file: while the filesystem commits its journal,
+ * asking waits for that, some 50 ms on a busy disk.
+ */
+#define ALLOCATE_BYTES_MIN KV_MIB
+#define ALLOCATE_BYTES_MAX (16 * KV_MIB)
+#define ALLOCATE_PART 4			/* of what the file has */
 
 struct kv_segment_writer {
 	struct kv_store *store;		/* set at creation, constant after */
@@ -141,20 +147,22 @@ void kv_segment_writer_free(struct kv_segment_writer *w)
 
 int kv_segment_reserve(struct kv_segment_writer *w, uint64_t bytes)
 {
-	uint64_t end = kv_segment_bytes(w) + bytes, more;
+	uint64_t end = kv_segment_bytes(w) + bytes, need, step;
 	int err = atomic_load(&w->error);
 
 	if (err || end <= w->allocated)
 		return err;
 	KV_ASSERT(!w->sealed);
-	more = end - w->allocated;
-	err = w->env->ops->allocate(w->file, w->allocated, KV_MAX(more, ALLOCATE_BYTES), false);
+	need = end - w->allocated;
+	step = KV_MIN(KV_MAX(end / ALLOCATE_PART, ALLOCATE_BYTES_MIN), ALLOCATE_BYTES_MAX);
+	step = KV_MAX(step, need);
+	err = w->env->ops->allocate(w->file, w->allocated, step, false);
+	if (err && need < step) { /* nearly full: what is needed may still be there */
+		step = need;
+		err = w->env->ops->allocate(w->file, w->allocated, step, false);
+	}
 	if (!err)
-		more = KV_MAX(more, ALLOCATE_BYTES);
-	else if (more < ALLOCATE_BYTES) /* nearly full: what is needed may still be there */
-		err = w->env->ops->allocate(w->file, w->allocated, more, false);
-	if (!err)
-		w->allocated += more;
+		w->allocated += step;
 	return no_space_or(err);
 }
 

@@ -39,8 +39,14 @@ static void poison_unless_passes(struct kv_db *db, int err)
 static bool flush_steps(struct kv_db *db, bool *out_failed)
 {
 	bool did_seal = false, did_prepare = false, did_flush = false, did_delete;
-	int err;
+	int prepare_err, err;
 
+	/*
+	 * First, since a writer would have to do it by itself before a flush is over. A failure
+	 * shows again, where a writer needs what isn't prepared.
+	 */
+	prepare_err = kv_live_prepare(db, &did_prepare);
+	poison_unless_passes(db, prepare_err);
 	if (flush_wanted(db)) {
 		err = kv_flush_one(db); /* poisons and reports by itself */
 		*out_failed |= err != 0;
@@ -49,11 +55,8 @@ static bool flush_steps(struct kv_db *db, bool *out_failed)
 	err = kv_live_segment_seal_one(db, &did_seal);
 	*out_failed |= err != 0;
 	poison_unless_passes(db, err);
-	/* A failure shows again, where a writer needs what isn't prepared. */
-	err = kv_live_prepare(db, &did_prepare);
-	poison_unless_passes(db, err);
 	did_delete = kv_obsolete_delete(db);
-	return did_flush || did_seal || (did_prepare && !err) || did_delete;
+	return did_flush || did_seal || (did_prepare && !prepare_err) || did_delete;
 }
 
 static void compact_result(struct kv_db *db, int err)
@@ -159,7 +162,11 @@ static bool wait_for_work(struct kv_db *db, size_t which, uint64_t seen, bool fa
 	db->idle_seq[which] = seen;
 	kv_cond_broadcast(&db->done_cond);
 	while (!db->stop && db->work_seq == seen) {
-		if (failed) {
+		if (!compacts && db->delete_wait_ns && !atomic_load(&db->poisoned)) {
+			if (!kv_cond_wait_for(&db->work_cond, &db->mu,
+					      KV_MIN(db->delete_wait_ns, RETRY_NS)))
+				break;
+		} else if (failed) {
 			if (!kv_cond_wait_for(&db->work_cond, &db->mu, RETRY_NS))
 				break;
 		} else if (compacts && !db->settled) {
@@ -319,5 +326,8 @@ int kv_wait_idle(struct kv_db *db)
 	else
 		err = db->compact_error ? db->compact_error : db->gc_error;
 	kv_mutex_unlock(&db->mu);
+	/* What waits for its time to be deleted is work, too. */
+	if (err != KV_E_poisoned)
+		(void)kv_obsolete_delete_all(db);
 	return err;
 }

@@ -3,9 +3,9 @@
 . "$(dirname "$0")/lib.sh"
 
 # A copy first, since somebody may be installing packages; with some things that headers don't have.
-cp -a /usr/include "$tmp/source"
+cp -a "$sources" "$tmp/source"
 cp -a /usr/share/perl "$tmp/source/" 2>/dev/null || true
-ln "$tmp/source/stdio.h" "$tmp/source/stdio-again.h"
+ln "$tmp/source/fs.h" "$tmp/source/fs-again.h"
 truncate -s 300000000 "$tmp/source/sparse"
 printf x | dd of="$tmp/source/sparse" bs=1 seek=123456789 conv=notrunc status=none
 mkfifo -m 600 "$tmp/source/fifo"
@@ -24,7 +24,7 @@ unmount_store
 check_store
 mount_store
 same_tree "$tmp/source" "$mnt/copy"
-[ "$(stat -c %i "$mnt/copy/stdio.h")" = "$(stat -c %i "$mnt/copy/stdio-again.h")" ]
+[ "$(stat -c %i "$mnt/copy/fs.h")" = "$(stat -c %i "$mnt/copy/fs-again.h")" ]
 
 say "a file of more than 4 GiB"
 truncate -s 6G "$mnt/large"
@@ -34,6 +34,12 @@ echo end >>"$mnt/large"
 truncate -s 5G "$mnt/large"
 [ "$(tail -c 1 "$mnt/large" | od -An -tu1 | tr -d ' ')" = 0 ]
 [ "$(stat -c %b "$mnt/large")" = 0 ]
+
+say "a file that is copied by copy_file_range"
+yes 'a line of text' | head -c 150000000 >"$mnt/full"
+cp "$mnt/full" "$mnt/full-copy"
+cmp "$mnt/full" "$mnt/full-copy"
+rm "$mnt/full" "$mnt/full-copy"
 
 say "no hole where the kernel still holds data"
 perl -e 'open(my $f, "+>", $ARGV[0]) or die; truncate($f, 1 << 20) or die; sysseek($f, 500000, 0);
@@ -54,6 +60,6 @@ check_store
 mount_store
 same_tree "$tmp/source" "$mnt"
 [ "$(stat -c %a "$mnt")" = "$(stat -c %a "$tmp/source")" ]
-[ "$(stat -c %i "$mnt/stdio.h")" = "$(stat -c %i "$mnt/stdio-again.h")" ]
+[ "$(stat -c %i "$mnt/fs.h")" = "$(stat -c %i "$mnt/fs-again.h")" ]
 [ "$(stat -c %b "$mnt/sparse")" -lt 4096 ] || fail "mkfs.kvfs -d filled the holes"
 unmount_store

@@ -6,13 +6,14 @@ command -v git >/dev/null || skip "git is missing"
 export HOME="$tmp" GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@example GIT_COMMITTER_NAME=t GIT_COMMITTER_EMAIL=t@example
 format
 mount_store
-cp -a /usr/include "$mnt/work"
+cp -a "$sources" "$mnt/work"
 cd "$mnt/work"
 git init -q .
+git config gc.auto 0 # it would run beside the one below
 git add -A
 git commit -qm first
 [ -z "$(git status --porcelain)" ]
-echo change >>stdio.h
+echo change >>fs.h
 git commit -qam second
 git gc -q
 git clone -q . "$mnt/clone"

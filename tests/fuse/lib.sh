@@ -14,6 +14,9 @@ umount_kvfs=$builddir/fs/umount.fuse.kvfs
 mkfs=$builddir/mkfs/mkfs.kvfs
 fsck=$builddir/fsck/fsck.kvfs
 
+# A tree of some hundred small files and a few larger ones that every machine has which can build this.
+sources=/usr/include/linux
+
 say() { printf '# %s\n' "$*"; }
 fail() { printf 'FAIL: %s\n' "$*" >&2; exit 1; }
 skip() { printf 'SKIP: %s\n' "$*"; exit 77; }

@@ -35,6 +35,23 @@ static void walk(struct kv_block_cursor *c, struct kv_slice block)
 	}
 }
 
+/* A look-up ends where the cursor does that was set to seek the same, or as it does. */
+static void check_find(const struct kv_block_cursor *c, struct kv_slice target)
+{
+	struct kv_block_found f;
+	int err = kv_block_find(&c->block, kv_ikey_user(target), kv_ikey_trailer(target), &f);
+
+	FUZZ_ASSERT(err == c->error);
+	if (err)
+		return;
+	FUZZ_ASSERT(f.found == c->valid);
+	if (f.found)
+		FUZZ_ASSERT(f.value.data == c->value.data && f.value.bytes == c->value.bytes &&
+			    f.trailer == kv_ikey_trailer(kv_buf_slice(&c->key)) &&
+			    f.same_user_key == kv_slice_eq(kv_ikey_user(kv_buf_slice(&c->key)),
+							   kv_ikey_user(target)));
+}
+
 static void move(struct kv_block_cursor *c, uint8_t how, struct kv_slice target)
 {
 	const struct kv_cursor_ops *ops = c->cursor.ops;
@@ -49,6 +66,7 @@ static void move(struct kv_block_cursor *c, uint8_t how, struct kv_slice target)
 	case 2:
 		ops->seek(&c->cursor, target);
 		FUZZ_ASSERT(!c->valid || kv_ikey_cmp(kv_buf_slice(&c->key), target) >= 0);
+		check_find(c, target);
 		break;
 	case 3:
 		ops->seek_prev(&c->cursor, target);
@@ -63,24 +81,39 @@ static void move(struct kv_block_cursor *c, uint8_t how, struct kv_slice target)
 	}
 }
 
-static void run(struct kv_slice input)
+/* Walks and moves as the script says. */
+static void explore(struct kv_block block, struct kv_slice script, struct kv_slice user_key)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf target = KV_BUF_INIT;
 	KV_AUTO(kv_block_cursor_done) struct kv_block_cursor c;
-	struct kv_slice script = fuzz_take_slice(&input, (size_t)fuzz_take(&input, 1) % 32);
-	struct kv_slice user_key = fuzz_take_slice(&input, (size_t)fuzz_take(&input, 1) % 32);
 
 	FUZZ_OK(kv_ikey_make(&target, user_key, 5, KV_KIND_PUT));
 	kv_block_cursor_init(&c);
-	if (!kv_block_cursor_set(&c, input)) {
-		walk(&c, input);
-		while (script.bytes) {
-			move(&c, (uint8_t)fuzz_take(&script, 1), kv_buf_slice(&target));
-			check_place(&c, input);
-			if (c.valid && script.bytes % 2)
-				FUZZ_OK(kv_buf_assign(&target, kv_buf_slice(&c.key)));
-		}
+	if (kv_block_cursor_set(&c, &block))
+		return;
+	walk(&c, block.bytes);
+	while (script.bytes) {
+		move(&c, (uint8_t)fuzz_take(&script, 1), kv_buf_slice(&target));
+		check_place(&c, block.bytes);
+		if (c.valid && script.bytes % 2)
+			FUZZ_OK(kv_buf_assign(&target, kv_buf_slice(&c.key)));
 	}
+}
+
+static void run(struct kv_slice input)
+{
+	struct kv_slice script = fuzz_take_slice(&input, (size_t)fuzz_take(&input, 1) % 32);
+	struct kv_slice user_key = fuzz_take_slice(&input, (size_t)fuzz_take(&input, 1) % 32);
+	size_t bytes = input.bytes;
+	uint8_t *copy = malloc(bytes + 1);
+
+	FUZZ_ASSERT(copy);
+	if (bytes)
+		memcpy(copy, input.data, bytes);
+	explore(kv_block_plain(input), script, user_key);
+	FUZZ_OK(kv_block_add_heads(&copy, &bytes));
+	explore(kv_block_with_heads(kv_slice(copy, bytes)), script, user_key);
+	free(copy);
 }
 
 static void seeds(fuzz_emit_fn *emit, void *arg)

@@ -26,6 +26,21 @@ static void there_and_back(enum kv_codec how, struct kv_slice raw)
 	free(to);
 }
 
+/* What an entry holds may be anything. */
+static void unpack(struct kv_slice input)
+{
+	KV_AUTO(kv_buf_done) struct kv_buf raw = KV_BUF_INIT;
+	struct kv_packed p;
+	int err = kv_packed_unpack(input, &raw);
+
+	if (!err) {
+		FUZZ_OK(kv_packed_decode(input, &p));
+		FUZZ_ASSERT(raw.bytes == p.raw_bytes);
+	} else {
+		FUZZ_ASSERT(!raw.bytes);
+	}
+}
+
 static void run(struct kv_slice input)
 {
 	enum kv_codec codec = (enum kv_codec)(fuzz_take(&input, 1) % 4);
@@ -38,6 +53,7 @@ static void run(struct kv_slice input)
 		there_and_back(codec, kv_slice(to, raw_bytes));
 	}
 	free(to);
+	unpack(input);
 	there_and_back(codec == KV_CODEC_ZSTD ? KV_CODEC_ZSTD : KV_CODEC_LZ4, input);
 }
 

@@ -40,12 +40,14 @@ static void fix_data_blocks(struct kv_buf *file, struct kv_block_handle index)
 {
 	KV_AUTO(kv_block_cursor_done) struct kv_block_cursor c;
 	KV_AUTO(kv_buf_done) struct kv_buf copy = KV_BUF_INIT;
+	struct kv_block block;
 
 	kv_block_cursor_init(&c);
 	if (!inside(file, index))
 		return;
 	FUZZ_OK(kv_buf_append(&copy, file->data + index.offset, index.stored_bytes));
-	if (kv_block_cursor_set(&c, kv_buf_slice(&copy)))
+	block = kv_block_plain(kv_buf_slice(&copy));
+	if (kv_block_cursor_set(&c, &block))
 		return;
 	for (c.cursor.ops->seek_first(&c.cursor); c.valid; c.cursor.ops->next(&c.cursor)) {
 		struct kv_block_handle_disk d;
@@ -78,21 +80,19 @@ static void fix(struct kv_buf *file)
 
 /* --- questions ---------------------------------------------------------------------------- */
 
-static void get(struct kv_sst *t, struct kv_cache *cache, struct kv_slice ikey, bool good)
+static void get(struct kv_sst *t, struct kv_slice ikey, bool good)
 {
-	struct kv_cache_entry *pin = NULL;
+	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	struct kv_found found = { .found = false };
 	kv_seqno covered = 0;
 	int err = kv_sst_get(t, kv_ikey_user(ikey), kv_ikey_seqno(ikey), &found, &covered, &pin);
 
 	if (good)
 		FUZZ_ASSERT(!err && found.found && found.seqno == kv_ikey_seqno(ikey));
-	if (!err)
-		kv_cache_unpin(cache, pin);
 }
 
 /* Forwards, with a get and a seek at each entry; then backwards: as many. */
-static void walk(struct kv_sst *t, struct kv_cache *cache, bool good)
+static void walk(struct kv_sst *t, bool good)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf last = KV_BUF_INIT;
 	struct kv_cursor *c = kv_sst_cursor(t, true, good);
@@ -106,7 +106,7 @@ static void walk(struct kv_sst *t, struct kv_cache *cache, bool good)
 		if (good && n++)
 			FUZZ_ASSERT(kv_ikey_cmp(kv_buf_slice(&last), key) < 0);
 		FUZZ_OK(kv_buf_assign(&last, key));
-		get(t, cache, key, good);
+		get(t, key, good);
 		other->ops->seek(other, key);
 		if (good)
 			FUZZ_ASSERT(other->ops->valid(other) &&
@@ -145,7 +145,7 @@ static void run(struct kv_slice input)
 	if (kv_sst_open(&s.store, cache, f, NUMBER, file.bytes, NULL, &t)) {
 		s.env.ops->close(f);
 	} else {
-		walk(t, cache, !kv_sst_check(t));
+		walk(t, !kv_sst_check(t));
 		kv_sst_close(t);
 	}
 	kv_cache_free(cache);

@@ -59,14 +59,14 @@ static void read_value(struct scan *s, const struct kv_vptr *p)
 	KV_AUTO(kv_buf_done) struct kv_buf part = KV_BUF_INIT;
 	struct kv_vptr q = *p;
 
-	if (kv_vlog_read(&s->store->store, s->file, p, &whole)) {
+	if (kv_vlog_read(&s->store->store, s->file, p, NULL, &whole)) {
 		FUZZ_ASSERT(p->codec != KV_CODEC_NONE && !whole.bytes);
 		return;
 	}
 	FUZZ_ASSERT(whole.bytes == p->raw_bytes);
 	q.part_offset = p->raw_bytes / 3;
 	q.part_bytes = (p->raw_bytes - q.part_offset) / 2;
-	FUZZ_OK(kv_vlog_read(&s->store->store, s->file, &q, &part));
+	FUZZ_OK(kv_vlog_read(&s->store->store, s->file, &q, NULL, &part));
 	FUZZ_ASSERT(kv_slice_eq(kv_buf_slice(&part),
 				kv_slice(whole.data + q.part_offset, q.part_bytes)));
 	FUZZ_ASSERT(kv_vptr_referenced_bytes(&q) <= kv_vptr_record_bytes(&q));
@@ -102,14 +102,14 @@ static void run_pointer(struct scan *s, struct kv_slice input)
 	kv_vptr_encode(&p, &d);
 	FUZZ_ASSERT(kv_slice_eq(kv_slice(&d, sizeof(d)), input));
 	FUZZ_ASSERT(kv_vptr_referenced_bytes(&p) <= kv_vptr_record_bytes(&p));
-	if (!kv_vlog_read(&s->store->store, s->file, &p, &value))
+	if (!kv_vlog_read(&s->store->store, s->file, &p, NULL, &value))
 		FUZZ_ASSERT(value.bytes == p.part_bytes);
 	/* Where a whole record says the same as the pointer, the value can be read. */
 	p.part_offset = 0;
 	p.part_bytes = p.raw_bytes;
 	kv_buf_reset(&value);
 	if (!kv_vlog_check(&s->store->store, s->file, &p) && p.codec == KV_CODEC_NONE)
-		FUZZ_OK(kv_vlog_read(&s->store->store, s->file, &p, &value));
+		FUZZ_OK(kv_vlog_read(&s->store->store, s->file, &p, NULL, &value));
 }
 
 static void run(struct kv_slice input)

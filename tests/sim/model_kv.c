@@ -1,7 +1,7 @@
 /*
- * The whole engine against a sorted array: random batches, reads, iterators,
- * snapshots, flushes, compactions and openings, and after every step both must
- * say the same.
+ * The whole engine against a sorted array: random batches, transactions, reads, iterators,
+ * snapshots with and without names, flushes, compactions, checkpoints and openings, and
+ * after every step both must say the same.
  *
  *	SEED=n OPS=n tests/sim/model_kv
  *
@@ -14,12 +14,15 @@
 #include <stdarg.h>
 #include <unistd.h>
 
+#include "kv/batch.h"
 #include "kv/env.h"
 #include "kv/lock.h"
+#include "kv/verify.h"
 #include "tests/sim/kvref.h"
 
 #define SNAPSHOTS 4
 #define ITERS 4
+#define NAMES 3		/* named snapshots of one writer */
 #define WRITERS 4
 #define TOTAL_KEY "~total"	/* all writers add to it */
 
@@ -57,6 +60,12 @@ struct held_snapshot {
 	struct ref state;
 };
 
+/* A named snapshot: the store keeps it, we only what it ought to hold. */
+struct held_name {
+	bool there;
+	struct ref state;
+};
+
 struct held_iter {
 	struct kv_iter *it;
 	struct ref state;
@@ -73,6 +82,7 @@ struct model {
 	struct ref now;
 	struct held_snapshot snapshots[SNAPSHOTS];
 	struct held_iter iters[ITERS];
+	struct held_name names[NAMES];
 	bool alone;		/* nobody else has keys in the store */
 	int64_t total;		/* added to TOTAL_KEY */
 };
@@ -242,13 +252,12 @@ static void let_go(struct model *m)
 
 /* --- steps -------------------------------------------------------------------------------- */
 
-static void step_write(struct model *m)
+/* b: an empty one, which is written. */
+static void write_random(struct model *m, struct kv_batch *b)
 {
-	struct kv_batch *b = kv_batch_new();
 	struct ref next;
 	int64_t delta = (int64_t)ref_below(&m->random, 100);
 
-	CHECK(b);
 	next = ref_gen_batch(&m->gen, &m->now, b);
 	if (!m->alone) {
 		kv_batch_add(b, kv_slice_str(TOTAL_KEY), delta);
@@ -257,6 +266,14 @@ static void step_write(struct model *m)
 	CHECK_OK(kv_write(m->db, b, ref_chance(&m->random, 3)));
 	ref_done(&m->now);
 	m->now = next;
+}
+
+static void step_write(struct model *m)
+{
+	struct kv_batch *b = kv_batch_new();
+
+	CHECK(b);
+	write_random(m, b);
 	kv_batch_free(b);
 }
 
@@ -284,6 +301,126 @@ static void step_fail(struct model *m)
 	ref_done(&next);
 }
 
+#define TOUCHED_MAX 6
+
+/* A transaction, and what is known of it. */
+struct held_txn {
+	struct kv_txn *txn;
+	struct ref begun, state;	/* without, and with its own writes */
+	struct ref_name touched[TOUCHED_MAX]; /* keys that its commit depends on */
+	bool written[TOUCHED_MAX];
+	size_t touched_count;
+};
+
+/* Reads or writes one key. */
+static void use_txn(struct model *m, struct held_txn *t)
+{
+	struct ref_name *name = &t->touched[t->touched_count];
+	bool *written = &t->written[t->touched_count++];
+	KV_AUTO(kv_buf_done) struct kv_buf got = KV_BUF_INIT;
+	struct kv_slice key;
+	uint32_t bytes;
+	size_t i;
+	int err;
+
+	*name = ref_name(&m->gen, ref_below(&m->random, m->gen.keys));
+	key = kv_slice_str(name->s);
+	err = kv_txn_get(t->txn, key, &got);
+	if (ref_has(&t->state, key, &i))
+		CHECK(!err && kv_slice_eq(kv_buf_slice(&got), ref_value_at(&t->state, i)), "%s",
+		      name->s);
+	else
+		CHECK(err == KV_E_not_found, "%s: %s", name->s, kv_err_text(err));
+	if (ref_chance(&m->random, 40) && !err) {
+		*written = true;
+		kv_txn_delete(t->txn, key);
+		ref_delete(&t->state, i, i + 1);
+	} else if (ref_chance(&m->random, 60)) {
+		*written = true;
+		bytes = ref_size(&m->gen);
+		ref_fill(&m->gen, ref_put(&t->state, key, bytes), bytes, true);
+		CHECK(ref_has(&t->state, key, &i));
+		kv_txn_put(t->txn, key, ref_value_at(&t->state, i), KV_HINT_NONE);
+	}
+}
+
+/*
+ * Has the batch an operation on a key of the transaction? *out_sure: it must be a conflict; a
+ * key that is neither there before nor after may have lost all that it was.
+ */
+static bool meets(struct model *m, const struct held_txn *t, const struct kv_batch *b, bool *out_sure)
+{
+	bool any = false;
+	size_t unused;
+
+	*out_sure = false;
+	for (size_t k = 0; k < t->touched_count; k++)
+		for (uint32_t i = 0; i < b->count; i++) {
+			struct kv_slice key = kv_slice_str(t->touched[k].s);
+			const struct kv_batch_op *op = &b->ops[i];
+
+			if (op->ask == KV_ASK_DELETE_RANGE ?
+			    kv_slice_cmp(key, op->key) < 0 || kv_slice_cmp(op->value, key) <= 0 :
+			    !kv_slice_eq(op->key, key))
+				continue;
+			any = true;
+			*out_sure |= ref_has(&t->begun, key, &unused) ||
+				     ref_has(&m->now, key, &unused);
+		}
+	return any;
+}
+
+/* What the transaction has made of a key, the store has now. */
+static void take_over(struct model *m, const struct held_txn *t, struct kv_slice key)
+{
+	struct kv_slice value;
+	size_t i;
+
+	if (ref_has(&t->state, key, &i)) {
+		value = ref_value_at(&t->state, i);
+		memcpy(ref_put(&m->now, key, (uint32_t)value.bytes), value.data, value.bytes);
+	} else if (ref_has(&m->now, key, &i)) {
+		ref_delete(&m->now, i, i + 1);
+	}
+}
+
+/* b: what was written since it began. */
+static void commit_txn(struct model *m, struct held_txn *t, const struct kv_batch *b)
+{
+	bool sure, met = meets(m, t, b, &sure), writes = false;
+	int err = kv_txn_commit(t->txn, ref_chance(&m->random, 3));
+
+	for (size_t k = 0; k < t->touched_count; k++)
+		writes |= t->written[k];
+	CHECK(err == (sure && writes ? KV_E_conflict : 0) ||
+	      (err == KV_E_conflict && met && writes), "%s", kv_err_text(err));
+	for (size_t k = 0; k < t->touched_count && !err; k++)
+		if (t->written[k])
+			take_over(m, t, kv_slice_str(t->touched[k].s));
+}
+
+static void step_txn(struct model *m)
+{
+	struct held_txn t = { .begun = ref_copy(&m->now), .state = ref_copy(&m->now) };
+	struct kv_batch *b = kv_batch_new();
+
+	CHECK(b);
+	CHECK_OK(kv_txn_begin(m->db, &t.txn));
+	while (t.touched_count < TOUCHED_MAX - 1 && ref_chance(&m->random, 80))
+		use_txn(m, &t);
+	if (ref_chance(&m->random, 60))
+		write_random(m, b);
+	if (ref_chance(&m->random, 5))
+		CHECK_OK(kv_flush(m->db));
+	use_txn(m, &t);
+	if (ref_chance(&m->random, 90))
+		commit_txn(m, &t, b);
+	kv_txn_free(t.txn);
+	kv_batch_free(b);
+	ref_done(&t.begun);
+	ref_done(&t.state);
+}
+
 static void step_snapshot(struct model *m)
 {
 	struct held_snapshot *h = &m->snapshots[ref_below(&m->random, SNAPSHOTS)];
@@ -299,6 +436,65 @@ static void step_snapshot(struct model *m)
 	h->state = ref_copy(&m->now);
 }
 
+static struct ref_name name_of(struct model *m, size_t i)
+{
+	struct ref_name n;
+
+	snprintf(n.s, sizeof(n.s), "%c-%zu", m->gen.prefix, i);
+	return n;
+}
+
+/* All of it, or one key. */
+static void check_name(struct model *m, size_t i, bool whole)
+{
+	struct kv_snapshot *s;
+
+	CHECK_OK(kv_snapshot_open(m->db, name_of(m, i).s, &s));
+	if (whole)
+		check_all(m, s, &m->names[i].state);
+	else
+		check_get(m, s, &m->names[i].state);
+	kv_snapshot_free(m->db, s);
+}
+
+static void check_names(struct model *m)
+{
+	struct kv_snapshot *s;
+
+	for (size_t i = 0; i < NAMES; i++) {
+		if (m->names[i].there)
+			check_name(m, i, true);
+		else
+			CHECK(kv_snapshot_open(m->db, name_of(m, i).s, &s) == KV_E_no_snapshot);
+	}
+}
+
+static void drop_name(struct model *m, size_t i)
+{
+	CHECK_OK(kv_snapshot_drop(m->db, name_of(m, i).s));
+	ref_done(&m->names[i].state);
+	m->names[i].there = false;
+}
+
+static void step_name(struct model *m)
+{
+	size_t i = ref_below(&m->random, NAMES);
+	struct held_name *h = &m->names[i];
+	int err;
+
+	if (h->there) {
+		if (ref_chance(&m->random, 20))
+			check_name(m, i, true);
+		drop_name(m, i);
+		return;
+	}
+	CHECK_OK(kv_snapshot_create(m->db, name_of(m, i).s));
+	h->there = true;
+	h->state = ref_copy(&m->now);
+	err = kv_snapshot_create(m->db, name_of(m, i).s);
+	CHECK(err == KV_E_snapshot_exists);
+}
+
 static void step_read(struct model *m)
 {
 	struct held_snapshot *s = &m->snapshots[ref_below(&m->random, SNAPSHOTS)];
@@ -309,6 +505,8 @@ static void step_read(struct model *m)
 		check_get(m, NULL, &m->now);
 	else if (what < 60 && s->snap)
 		check_get(m, s->snap, &s->state);
+	else if (what < 62 && m->names[0].there)
+		check_name(m, 0, false);
 	else if (what < 65 && s->snap)
 		new_iter(m, h, s->snap, &s->state);
 	else if (what < 75 || !h->it)
@@ -331,12 +529,16 @@ static void step(struct model *m)
 {
 	uint32_t what = ref_below(&m->random, 1000);
 
-	if (what < 450)
+	if (what < 420)
 		step_write(m);
-	else if (what < 460)
+	else if (what < 430)
 		step_fail(m);
+	else if (what < 460)
+		step_txn(m);
 	else if (what < 480)
 		step_snapshot(m);
+	else if (what < 482)
+		step_name(m);
 	else if (what < 484)
 		CHECK_OK(kv_flush(m->db));
 	else if (what < 486)
@@ -449,18 +651,83 @@ static void finish(struct model *m)
 
 	let_go(m);
 	check_all(m, NULL, &m->now);
+	check_names(m);
+	for (size_t i = 0; i < NAMES; i++)
+		if (m->names[i].there && ref_chance(&m->random, 50))
+			drop_name(m, i);
 	CHECK_OK(kv_compact(m->db, none, none));
 	CHECK_OK(kv_wait_idle(m->db));
 	check_all(m, NULL, &m->now);
+	check_names(m);
+	for (size_t i = 0; i < NAMES; i++)
+		if (m->names[i].there)
+			drop_name(m, i);
+}
+
+static void print_problem(void *arg, const char *file, const char *text)
+{
+	(void)arg;
+	fprintf(stderr, "verify: %s: %s\n", file ? file : "-", text);
+}
+
+/* A copy of the store is good, is used on, and goes away without the store's noticing. */
+static void checkpoint(struct model *m, const char *path, const struct kv_options *options)
+{
+	struct kv_verify_options v = { .problem = print_problem };
+	struct kv_options o = *options;
+	struct model copy = *m;
+	uint64_t problems;
+	char to[300];
+
+	snprintf(to, sizeof(to), "%s-checkpoint", path);
+	CHECK_OK(kv_checkpoint(m->db, to));
+	CHECK_OK(kv_verify(to, &v, &problems));
+	CHECK(!problems);
+	o.create = false;
+	o.read_only = ref_chance(&m->random, 30);
+	CHECK_OK(kv_open(to, &o, &copy.db));
+	check_all(&copy, NULL, &m->now);
+	check_names(&copy);
+	if (!o.read_only) {
+		struct kv_batch *b = kv_batch_new();
+
+		CHECK(b);
+		kv_batch_delete_range(b, kv_slice_str("a"), kv_slice_str("b"));
+		CHECK_OK(kv_write(copy.db, b, false));
+		kv_batch_free(b);
+		CHECK_OK(kv_compact(copy.db, (struct kv_slice){ NULL, 0 },
+				    (struct kv_slice){ NULL, 0 }));
+		check_names(&copy);
+	}
+	CHECK_OK(kv_close(copy.db));
+	remove_store(to);
+}
+
+/* Before it is opened for writing again, it is looked at without. */
+static void look_only(struct model *m, const char *path, const struct kv_options *options)
+{
+	struct kv_options o = *options;
+
+	o.create = false;
+	o.read_only = true;
+	CHECK_OK(kv_open(path, &o, &m->db));
+	check_all(m, NULL, &m->now);
+	check_names(m);
+	CHECK_OK(kv_close(m->db));
 }
 
 static void reopen(struct model *m, const char *path, struct kv_options *o, bool tiny)
 {
+	if (ref_chance(&m->random, 30))
+		checkpoint(m, path, o);
 	let_go(m);
 	CHECK_OK(kv_close(m->db));
 	roll_options(m, o, tiny);
+	if (ref_chance(&m->random, 30))
+		look_only(m, path, o);
 	CHECK_OK(kv_open(path, o, &m->db));
 	check_all(m, NULL, &m->now);
+	check_names(m);
 }
 
 static void round_single(bool tiny, bool inline_work, uint64_t steps)

@@ -13,7 +13,8 @@ read -r -a fuse <<<"$(pkg-config --cflags fuse3)"
 flags=(-std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. "-I$build" "${fuse[@]}")
 clang=${CLANG:-clang}
 jobs=$(nproc)
-mapfile -t sources < <(find kv fs mkfs fsck tests -name '*.c' ! -name libfuzzer.c | LC_ALL=C sort)
+# Not the adapter of a benchmark whose headers are elsewhere.
+mapfile -t sources < <(find kv fs mkfs fsck tests -name '*.c' ! -name libfuzzer.c ! -name engine_kvfs.c | LC_ALL=C sort)
 
 failed=()
 

@@ -10,6 +10,8 @@ struct block {
 	size_t count;
 	struct kv_block_builder builder;
 	struct kv_slice bytes;
+	uint8_t *kept;			/* the same with heads */
+	struct kv_block view;		/* of the one or the other */
 };
 
 /* Every third user key has two versions; lengths vary so that lengths of two bytes are met. */
@@ -39,11 +41,27 @@ static void block_make(struct block *b, size_t count, uint32_t restart_interval)
 	}
 	ck_assert_uint_eq(b->builder.count, count);
 	ck_ok(kv_block_finish(&b->builder, &b->bytes));
+	b->view = kv_block_plain(b->bytes);
 	kv_buf_done(&user);
+}
+
+/* From here on it is searched by its heads. */
+static void block_use_heads(struct block *b)
+{
+	size_t bytes = b->bytes.bytes;
+
+	b->kept = malloc(bytes);
+	ck_assert_ptr_nonnull(b->kept);
+	memcpy(b->kept, b->bytes.data, bytes);
+	ck_ok(kv_block_add_heads(&b->kept, &bytes));
+	b->view = kv_block_with_heads(kv_slice(b->kept, bytes));
+	ck_assert(kv_slice_eq(b->view.bytes, b->bytes));
+	ck_assert_int_eq(b->view.heads != NULL, b->count > 0);
 }
 
 static void block_done(struct block *b)
 {
+	free(b->kept);
 	for (size_t i = 0; i < b->count; i++) {
 		kv_buf_done(&b->keys[i]);
 		kv_buf_done(&b->values[i]);
@@ -69,7 +87,7 @@ static void walk_both_ways(const struct block *b)
 
 	kv_block_cursor_init(&c);
 	ops = c.cursor.ops;
-	ck_ok(kv_block_cursor_set(&c, b->bytes));
+	ck_ok(kv_block_cursor_set(&c, &b->view));
 	ck_assert(!ops->valid(&c.cursor));
 	ops->seek_first(&c.cursor);
 	for (size_t i = 0; i < b->count; i++) {
@@ -102,6 +120,21 @@ UNIT(walks_give_all_entries)
 }
 UNIT_END
 
+/* Looked up from the block, it is entry i, or none if there is no such entry. */
+static bool finds(const struct block *b, struct kv_slice ikey, size_t i)
+{
+	struct kv_block_found f;
+
+	if (kv_block_find(&b->view, kv_ikey_user(ikey), kv_ikey_trailer(ikey), &f))
+		return false;
+	if (i >= b->count)
+		return !f.found;
+	return f.found && kv_slice_eq(f.value, kv_buf_slice(&b->values[i])) &&
+	       f.trailer == kv_ikey_trailer(kv_buf_slice(&b->keys[i])) &&
+	       f.same_user_key == kv_slice_eq(kv_ikey_user(ikey),
+					      kv_ikey_user(kv_buf_slice(&b->keys[i])));
+}
+
 static void seek_everything(const struct block *b)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf before = KV_BUF_INIT, after = KV_BUF_INIT;
@@ -110,12 +143,15 @@ static void seek_everything(const struct block *b)
 
 	kv_block_cursor_init(&c);
 	ops = c.cursor.ops;
-	ck_ok(kv_block_cursor_set(&c, b->bytes));
+	ck_ok(kv_block_cursor_set(&c, &b->view));
 	for (size_t i = 0; i < b->count; i++) {
 		struct kv_slice key = kv_buf_slice(&b->keys[i]), user = kv_ikey_user(key);
 
 		ck_ok(kv_ikey_make(&before, user, kv_ikey_seqno(key) + 1, KV_KIND_DELETE));
 		ck_ok(kv_ikey_make(&after, user, kv_ikey_seqno(key) - 1, KV_KIND_MAX));
+		ck_assert(finds(b, key, i));
+		ck_assert(finds(b, kv_buf_slice(&before), i));
+		ck_assert(finds(b, kv_buf_slice(&after), i + 1));
 		ops->seek(&c.cursor, key);
 		ck_assert(is_at(b, &c, i));
 		if (i) {
@@ -147,8 +183,54 @@ UNIT(seeks_find_the_neighbours)
 
 		block_make(&b, 200, intervals[r]);
 		seek_everything(&b);
+		block_use_heads(&b);
+		seek_everything(&b);
 		block_done(&b);
 	}
+}
+UNIT_END
+
+/* Keys that are their own prefix, and such as differ behind the head only, or in nothing but the version. */
+UNIT(heads_that_are_alike)
+{
+	static const char *const users[] = { "", "a", "ab", "abcd", "abcdefghi", "abcdefghj", "b" };
+	struct block b;
+
+	memset(&b, 0, sizeof(b));
+	kv_block_builder_init(&b.builder, 1);
+	for (size_t i = 0; i < 2 * KV_ARRAY_LEN(users); i++) {
+		ck_ok(kv_ikey_make(&b.keys[i], kv_slice_str(users[i / 2]), 100 - 50 * (i % 2),
+				   KV_KIND_PUT));
+		ck_ok(kv_buf_printf(&b.values[i], "value of %zu", i));
+		ck_ok(kv_block_add(&b.builder, kv_buf_slice(&b.keys[i]),
+				   kv_buf_slice(&b.values[i])));
+		b.count++;
+	}
+	ck_ok(kv_block_finish(&b.builder, &b.bytes));
+	block_use_heads(&b);
+	seek_everything(&b);
+	block_done(&b);
+}
+UNIT_END
+
+/* What lies before or behind the prefix of all keys, or ends within it. */
+UNIT(keys_without_the_prefix)
+{
+	static const struct {
+		const char *user;
+		size_t at;
+	} cases[] = { { "", 0 }, { "ke", 0 }, { "kex", 0 }, { "key", 0 }, { "kez", 40 }, { "l", 40 } };
+	KV_AUTO(kv_buf_done) struct kv_buf key = KV_BUF_INIT;
+	struct block b;
+
+	block_make(&b, 40, 4);
+	block_use_heads(&b);
+	ck_assert_uint_ge(b.view.prefix.bytes, 3);
+	for (size_t i = 0; i < KV_ARRAY_LEN(cases); i++) {
+		ck_ok(kv_ikey_make(&key, kv_slice_str(cases[i].user), 50, KV_KIND_MAX));
+		ck_assert_msg(finds(&b, kv_buf_slice(&key), cases[i].at), "%s", cases[i].user);
+	}
+	block_done(&b);
 }
 UNIT_END
 
@@ -169,8 +251,10 @@ UNIT(the_size_is_known_before)
 UNIT_END
 
 /* Goes everywhere; the sanitizer sees whether it stays inside, the limit whether it ends. */
-static void roam(struct kv_slice bytes, struct kv_slice target)
+static void roam(struct kv_block block, struct kv_slice target)
 {
+	struct kv_slice bytes = block.bytes;
+	struct kv_block_found found;
 	struct kv_block_cursor c;
 	const struct kv_cursor_ops *ops;
 	size_t steps = 0;
@@ -178,7 +262,7 @@ static void roam(struct kv_slice bytes, struct kv_slice target)
 
 	kv_block_cursor_init(&c);
 	ops = c.cursor.ops;
-	if (!kv_block_cursor_set(&c, bytes)) {
+	if (!kv_block_cursor_set(&c, &block)) {
 		ops->seek_first(&c.cursor);
 		for (; ops->valid(&c.cursor) && steps <= bytes.bytes; steps++) {
 			keys_ok = keys_ok && kv_ikey_is_valid(ops->key(&c.cursor));
@@ -196,7 +280,19 @@ static void roam(struct kv_slice bytes, struct kv_slice target)
 	} else {
 		ck_assert_int_eq(ops->error(&c.cursor), KV_E_bad_record);
 	}
+	if (!kv_block_find(&block, kv_ikey_user(target), kv_ikey_trailer(target), &found) &&
+	    found.found)
+		ck_assert_uint_le(found.value.bytes, bytes.bytes);
 	kv_block_cursor_done(&c);
+}
+
+/* Takes the copy over. */
+static void roam_twice(uint8_t *copy, size_t bytes, struct kv_slice target)
+{
+	roam(kv_block_plain(kv_slice(copy, bytes)), target);
+	ck_ok(kv_block_add_heads(&copy, &bytes));
+	roam(kv_block_with_heads(kv_slice(copy, bytes)), target);
+	free(copy);
 }
 
 UNIT(damaged_bytes_are_survived)
@@ -206,19 +302,17 @@ UNIT(damaged_bytes_are_survived)
 	uint8_t *copy;
 
 	block_make(&b, 40, 4);
-	copy = malloc(b.bytes.bytes);
 	for (size_t i = 0; i < b.bytes.bytes; i++)
 		for (size_t f = 0; f < KV_ARRAY_LEN(flips); f++) {
+			copy = malloc(b.bytes.bytes);
 			memcpy(copy, b.bytes.data, b.bytes.bytes);
 			copy[i] ^= flips[f];
-			roam(kv_slice(copy, b.bytes.bytes), kv_buf_slice(&b.keys[17]));
+			roam_twice(copy, b.bytes.bytes, kv_buf_slice(&b.keys[17]));
 		}
-	free(copy);
 	for (size_t cut = 0; cut < b.bytes.bytes; cut++) {
 		copy = malloc(cut + 1);
 		memcpy(copy, b.bytes.data, cut);
-		roam(kv_slice(copy, cut), kv_buf_slice(&b.keys[17]));
-		free(copy);
+		roam_twice(copy, cut, kv_buf_slice(&b.keys[17]));
 	}
 	block_done(&b);
 }
@@ -243,12 +337,12 @@ UNIT(noise_is_survived)
 		memcpy(copy + bytes - 4, &v, 4);
 		if (count)
 			memset(copy + bytes - 4 - 4 * count, 0, 4);
-		roam(kv_slice(copy, bytes), kv_buf_slice(&b.keys[17]));
-		free(copy);
+		roam_twice(copy, bytes, kv_buf_slice(&b.keys[17]));
 	}
 	block_done(&b);
 }
 UNIT_END
 
-UNIT_MAIN("block", walks_give_all_entries, seeks_find_the_neighbours, the_size_is_known_before,
+UNIT_MAIN("block", walks_give_all_entries, seeks_find_the_neighbours, heads_that_are_alike,
+	  keys_without_the_prefix, the_size_is_known_before,
 	  damaged_bytes_are_survived, noise_is_survived)

@@ -137,6 +137,49 @@ UNIT(the_length_must_be_exact)
 }
 UNIT_END
 
+/* A value that an entry holds compressed, and everything that is none. */
+UNIT(packed_values)
+{
+	KV_AUTO(kv_buf_done) struct kv_buf out = KV_BUF_INIT;
+	uint8_t raw[3000], packed[3000], noise[3000];
+	struct kv_packed p;
+	size_t bytes;
+
+	fill_text(raw, sizeof(raw));
+	fill_noise(noise, sizeof(noise), 4712);
+	for (size_t i = 0; i < KV_ARRAY_LEN(codecs); i++) {
+		bytes = kv_packed_make(codecs[i], kv_slice(raw, sizeof(raw)), packed);
+		ck_assert_uint_gt(bytes, sizeof(struct kv_packed_disk));
+		ck_assert_uint_lt(bytes, sizeof(raw));
+		ck_ok(kv_packed_decode(kv_slice(packed, bytes), &p));
+		ck_assert_int_eq(p.codec, codecs[i]);
+		ck_assert_uint_eq(p.raw_bytes, sizeof(raw));
+		kv_buf_reset(&out);
+		ck_ok(kv_buf_append(&out, "abc", 3));
+		ck_ok(kv_packed_unpack(kv_slice(packed, bytes), &out));
+		ck_assert_uint_eq(out.bytes, 3 + sizeof(raw));
+		ck_assert_mem_eq(out.data + 3, raw, sizeof(raw));
+
+		ck_assert_int_eq(kv_packed_unpack(kv_slice(packed, bytes - 1), &out),
+				 KV_E_bad_compression);
+		for (size_t at = 0; at < sizeof(struct kv_packed_disk); at++) {
+			packed[at] ^= 0x81;
+			ck_assert(kv_err_is(kv_packed_unpack(kv_slice(packed, bytes), &out),
+					    KV_E_corrupt));
+			packed[at] ^= 0x81;
+		}
+		ck_assert_uint_eq(out.bytes, 3 + sizeof(raw));
+	}
+	ck_assert_int_eq(kv_packed_decode(kv_slice(packed, sizeof(struct kv_packed_disk)), &p),
+			 KV_E_bad_record);
+	ck_assert_uint_eq(kv_packed_make(KV_CODEC_LZ4, kv_slice(noise, sizeof(noise)), packed), 0);
+	for (size_t small = 0; small < 80; small++) {
+		bytes = kv_packed_make(KV_CODEC_LZ4, kv_slice(raw, small), packed);
+		ck_assert_uint_lt(bytes, small + 1);
+	}
+}
+UNIT_END
+
 static void *compress_some(void *arg)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf out = KV_BUF_INIT;
@@ -171,4 +214,4 @@ UNIT_END
 
 UNIT_MAIN("compress", text_round_trips_and_is_appended, noise_is_left_alone,
 	  uncompressed_is_copied, damage_is_an_error_or_harmless, the_length_must_be_exact,
-	  threads_have_contexts_of_their_own)
+	  packed_values, threads_have_contexts_of_their_own)

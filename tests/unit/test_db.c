@@ -863,6 +863,102 @@ UNIT(a_full_disk_harms_nothing_and_works_again)
 }
 UNIT_END
 
+/* --- files that nothing names -------------------------------------------------------------------- */
+
+#define OBSOLETE 6
+
+static int count_obsolete(void *arg, const char *name)
+{
+	/* What the store makes after an opening has numbers behind them, but is no table. */
+	*(uint32_t *)arg += !strncmp(name, "900", 3) && strstr(name, ".sst");
+	return 0;
+}
+
+static uint32_t obsolete_left(struct dbfix *f)
+{
+	struct kv_env_dir *dir;
+	uint32_t n = 0;
+
+	ck_ok(f->env->ops->dir_open(f->env, "store", false, &dir));
+	ck_ok(f->env->ops->dir_list(dir, count_obsolete, &n));
+	f->env->ops->dir_close(dir);
+	return n;
+}
+
+/* As if a compaction had left them; 1000 bytes each. */
+static void make_obsolete(struct dbfix *f, bool tell)
+{
+	static const char content[1000];
+
+	for (kv_fileno i = 0; i < OBSOLETE; i++) {
+		make_file(f->env, kv_filename(KV_FILE_TABLE, 900000 + i).s,
+			  kv_slice(content, sizeof(content)));
+		if (tell)
+			kv_obsolete_add(f->db, KV_FILE_TABLE, 900000 + i);
+	}
+}
+
+/* What the thread does that flushes, without the thread: 1000 bytes a second, a burst of as many. */
+UNIT(files_are_deleted_at_a_bounded_rate)
+{
+	static const uint64_t second_ns = 1000000000;
+	struct dbfix f;
+
+	dbfix_init(&f, 1);
+	dbfix_open(&f);
+	f.db->options.inline_work = false;
+	f.db->delete_pace = (struct kv_pace){ 1000, 1000, 0 };
+	make_obsolete(&f, true);
+	ck_assert(kv_obsolete_delete(f.db));
+	ck_assert_uint_eq(obsolete_left(&f), OBSOLETE - 2);
+	for (uint32_t left = OBSOLETE - 2; left > 1; left--) {
+		ck_assert(!kv_obsolete_delete(f.db));
+		ck_assert_uint_eq(obsolete_left(&f), left);
+		ck_assert_uint_gt(f.db->delete_wait_ns, second_ns / 2);
+		ck_assert_uint_le(f.db->delete_wait_ns, second_ns);
+		kv_env_sim_advance(f.env, f.db->delete_wait_ns);
+		ck_assert(kv_obsolete_delete(f.db));
+		ck_assert_uint_eq(obsolete_left(&f), left - 1);
+	}
+	kv_env_sim_advance(f.env, second_ns);
+	ck_assert(kv_obsolete_delete(f.db));
+	ck_assert_uint_eq(obsolete_left(&f), 0);
+	ck_assert_uint_eq(f.db->delete_wait_ns, 0);
+	ck_assert(!kv_obsolete_delete(f.db));
+	/* Nobody waits for space that is there. */
+	make_obsolete(&f, true);
+	kv_env_sim_set_capacity(f.env, kv_env_sim_used(f.env) + KV_MIB);
+	ck_assert(kv_obsolete_delete(f.db));
+	ck_assert_uint_eq(obsolete_left(&f), 0);
+	f.db->options.inline_work = true;
+	dbfix_done(&f);
+}
+UNIT_END
+
+UNIT(closing_deletes_all_and_so_does_waiting)
+{
+	struct dbfix f;
+
+	dbfix_init(&f, 1);
+	f.options.inline_work = false;
+	dbfix_open(&f);
+	ck_ok(kv_wait_idle(f.db));
+	f.db->delete_pace = (struct kv_pace){ 1, 1, 0 };
+	make_obsolete(&f, true);
+	ck_ok(kv_wait_idle(f.db));
+	ck_assert_uint_eq(obsolete_left(&f), 0);
+	make_obsolete(&f, true);
+	dbfix_close(&f);
+	ck_assert_uint_eq(obsolete_left(&f), 0);
+	/* What a kill left behind is found when it is opened. */
+	make_obsolete(&f, false);
+	dbfix_open(&f);
+	ck_ok(kv_wait_idle(f.db));
+	ck_assert_uint_eq(obsolete_left(&f), 0);
+	dbfix_done(&f);
+}
+UNIT_END
+
 UNIT_MAIN("db", creation_is_asked_for, a_directory_of_something_else_is_left_alone,
 	  a_store_without_its_root_is_not_overwritten, creation_may_be_cut_off_anywhere,
 	  options_are_checked, one_writer_or_many_readers, features_for_writing_are_respected,
@@ -875,4 +971,5 @@ UNIT_MAIN("db", creation_is_asked_for, a_directory_of_something_else_is_left_alo
 	  values_are_verified_behind_the_promise_only,
 	  the_padding_of_the_last_value_may_be_missing, missing_files_are_named,
 	  a_failed_sync_is_final, every_failure_of_the_disk_is_survived,
-	  a_full_disk_harms_nothing_and_works_again)
+	  a_full_disk_harms_nothing_and_works_again,
+	  files_are_deleted_at_a_bounded_rate, closing_deletes_all_and_so_does_waiting)

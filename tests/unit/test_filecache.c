@@ -105,7 +105,7 @@ static void touch_table(kv_fileno number)
 
 static bool reads_right(struct kv_sst *sst, kv_fileno number)
 {
-	struct kv_cache_entry *block = NULL;
+	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin block = { 0 };
 	struct kv_found found = { 0 };
 	kv_seqno covered = 0;
 	char user[24];
@@ -115,7 +115,6 @@ static bool reads_right(struct kv_sst *sst, kv_fileno number)
 	if (kv_sst_get(sst, kv_slice_str(user), 5, &found, &covered, &block))
 		return false;
 	right = found.found && kv_slice_eq(found.value, kv_slice_str(user));
-	kv_cache_unpin(cache, block);
 	return right;
 }
 

@@ -162,6 +162,35 @@ UNIT(what_is_left_moves_together)
 }
 UNIT_END
 
+/* What isn't worth a collection by itself goes when everything is compacted. */
+UNIT(little_garbage_goes_when_it_is_asked_for)
+{
+	struct dbfix f;
+	uint64_t runs;
+
+	init(&f, 1);
+	dbfix_open(&f);
+	put_all(&f, 1);
+	compact_all(&f);
+	runs = stats(&f).gc_runs;
+	for (uint32_t i = 0; i < KEYS; i += 12)
+		put(&f, i, 2);
+	ck_ok(kv_compact(f.db, kv_slice_str("a"), kv_slice_str("z")));
+	ck_ok(kv_wait_idle(f.db));
+	ck_assert_uint_eq(stats(&f).gc_runs, runs);
+	compact_all(&f);
+	ck_assert_uint_gt(stats(&f).gc_runs, runs);
+	dbfix_reopen(&f); /* seals the segments that were written to */
+	compact_all(&f);
+	for (uint32_t i = 0; i < KEYS; i++)
+		expect(&f, NULL, i, i % 12 ? 1 : 2);
+	ck_assert_msg(stats(&f).segment_bytes * 20 <= stats(&f).segment_bytes_live * 21,
+		      "%" PRIu64 " bytes in segments, %" PRIu64 " referenced",
+		      stats(&f).segment_bytes, stats(&f).segment_bytes_live);
+	dbfix_done(&f);
+}
+UNIT_END
+
 /* --- shared and cut values ------------------------------------------------------------------------- */
 
 #define SHARED_BYTES 20000
@@ -663,8 +692,8 @@ UNIT(little_is_not_flushed)
 UNIT_END
 
 UNIT_MAIN("gc", overwritten_values_give_their_space_back, and_with_threads,
-	  what_is_left_moves_together, shared_values_stay_shared, cut_values_lose_the_rest,
-	  cut_values_are_compressed_anew, references_in_memory_keep_their_segment,
+	  what_is_left_moves_together, little_garbage_goes_when_it_is_asked_for,
+	  shared_values_stay_shared, cut_values_lose_the_rest, cut_values_are_compressed_anew, references_in_memory_keep_their_segment,
 	  snapshots_and_iterators_keep_old_values, level_0_keeps_its_order,
 	  a_failure_to_read_is_reported_once_and_passes,
 	  without_space_nothing_is_lost_and_it_is_tried_again, every_failure_is_survived,

@@ -102,8 +102,8 @@ static void model_build(struct model *m, uint32_t block_bytes, uint32_t bits, bo
 
 static bool get_is_right(struct model *m, struct kv_slice user_key, kv_seqno snapshot)
 {
+	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	struct kv_found found = { 0 };
-	struct kv_cache_entry *pin;
 	kv_seqno covered = 0, covers = 0;
 	size_t i = 0;
 	bool right;
@@ -120,10 +120,9 @@ static bool get_is_right(struct model *m, struct kv_slice user_key, kv_seqno sna
 		return false;
 	right = covered == covers && found.found == (i < m->count);
 	if (right && found.found)
-		right = pin && found.kind == kv_ikey_kind(kv_buf_slice(&m->keys[i])) &&
+		right = pin.entry && found.kind == kv_ikey_kind(kv_buf_slice(&m->keys[i])) &&
 			found.seqno == kv_ikey_seqno(kv_buf_slice(&m->keys[i])) &&
 			kv_slice_eq(found.value, kv_buf_slice(&m->values[i]));
-	kv_cache_unpin(m->cache, pin);
 	return right;
 }
 
@@ -480,8 +479,8 @@ static bool answers_are_sound(struct model *m, uint64_t *errors)
 
 	for (size_t k = 0; k < m->count; k++) {
 		struct kv_slice key = kv_buf_slice(&m->keys[k]);
+		KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 		struct kv_found found = { 0 };
-		struct kv_cache_entry *pin = NULL;
 		kv_seqno covered = 0;
 
 		err = kv_sst_get(m->sst, kv_ikey_user(key), kv_ikey_seqno(key), &found, &covered,
@@ -491,7 +490,6 @@ static bool answers_are_sound(struct model *m, uint64_t *errors)
 				      : found.found && found.seqno == kv_ikey_seqno(key) &&
 						kv_slice_eq(found.value,
 							    kv_buf_slice(&m->values[k])));
-		kv_cache_unpin(m->cache, pin);
 	}
 	c = kv_sst_cursor(m->sst, true, false);
 	for (c->ops->seek_first(c); sound && c->ops->valid(c); c->ops->next(c))

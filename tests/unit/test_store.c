@@ -87,6 +87,29 @@ UNIT(the_root_round_trips)
 }
 UNIT_END
 
+/* Bits that this program doesn't know are not its own to take away. */
+UNIT(features_stay_as_they_are)
+{
+	struct kv_root r;
+
+	enter(kv_env_sim_new(1));
+	store.features_write = 0x4000000000000000;
+	store.features_ignorable = 0x30;
+	ck_ok(kv_root_write(&store, 42));
+	for (kv_fileno number = 43; number < 45; number++) {
+		store.features_write = store.features_ignorable = 0;
+		ck_ok(kv_root_read(&store, &r));
+		ck_ok(kv_root_write(&store, number));
+		ck_ok(kv_root_read(&store, &r));
+		ck_assert_uint_eq(kv_le64_get(r.manifest_no), number);
+		ck_assert_uint_eq(kv_le64_get(r.features_write), 0x4000000000000000);
+		ck_assert_uint_eq(kv_le64_get(r.features_ignorable), 0x30);
+	}
+	store.features_write = store.features_ignorable = 0;
+	leave();
+}
+UNIT_END
+
 UNIT(what_is_no_root_is_told_apart)
 {
 	struct kv_root r;
@@ -288,7 +311,7 @@ UNIT(a_file_that_cannot_be_made_is_not_there)
 }
 UNIT_END
 
-UNIT_MAIN("store", the_root_round_trips, what_is_no_root_is_told_apart,
+UNIT_MAIN("store", the_root_round_trips, features_stay_as_they_are, what_is_no_root_is_told_apart,
 	  newer_formats_are_refused_in_one_sentence,
 	  the_root_always_names_a_manifest_that_is_there, a_root_that_cannot_be_replaced_stays,
 	  files_are_checked_when_opened, a_file_that_cannot_be_made_is_not_there)

@@ -543,10 +543,110 @@ UNIT(what_the_engine_leaves_is_good)
 }
 UNIT_END
 
+/* --- pace -------------------------------------------------------------------------------------- */
+
+static uint64_t now_ns, slept_ns, sleeps, asked, cancel_at;
+
+static uint64_t fake_clock(struct kv_env *env)
+{
+	(void)env;
+	return now_ns += 1000;
+}
+
+static void fake_sleep(struct kv_env *env, uint64_t ns)
+{
+	(void)env;
+	now_ns += ns;
+	slept_ns += ns;
+	sleeps++;
+}
+
+static bool cancelled(void *arg)
+{
+	ck_assert_ptr_eq(arg, &seen);
+	return ++asked == cancel_at;
+}
+
+static int verify_at(uint64_t bytes_per_second, bool quick)
+{
+	const struct kv_verify_options o = {
+		.env = &t.env,
+		.problem = on_problem,
+		.progress = on_progress,
+		.cancelled = cancelled,
+		.arg = &seen,
+		.bytes_per_second = bytes_per_second,
+		.quick = quick,
+	};
+	uint64_t problems = 0;
+
+	memset(&seen, 0, sizeof(seen));
+	now_ns = slept_ns = sleeps = asked = 0;
+	t.ops.monotonic_ns = fake_clock;
+	t.ops.sleep_ns = fake_sleep;
+	return kv_verify(t.path, &o, &problems);
+}
+
+/* The engine runs on the system's clock still. */
+static void make_large_store(void)
+{
+	struct kv_db *db;
+
+	tmpstore_init(&t);
+	db = open_engine();
+	write_much(db, 1);
+	ck_ok(kv_close(db));
+}
+
+UNIT(it_reads_as_slowly_as_it_is_told)
+{
+	uint64_t bytes;
+
+	make_large_store();
+	cancel_at = 0;
+	ck_ok(verify_at(0, false));
+	ck_assert_uint_eq(sleeps, 0);
+	ck_ok(verify_at(1, true));
+	ck_assert_uint_eq(sleeps, 0);
+	ck_ok(verify_at(100 * KV_KIB, false));
+	ck_assert_uint_eq(seen.bytes_done, seen.bytes_all);
+	bytes = slept_ns / 1000000 * 100 * KV_KIB / 1000;
+	ck_assert_uint_gt(bytes, seen.bytes_all / 2);
+	ck_assert_uint_lt(bytes, seen.bytes_all * 3 / 2);
+	/* It asks whether to go on all the time. */
+	ck_assert_uint_ge(asked, sleeps);
+	ck_assert_uint_lt(slept_ns / sleeps, 100000001);
+	tmpstore_done(&t);
+}
+UNIT_END
+
+/* From keys to values; and, without a manifest, file by file. */
+UNIT(it_can_be_cancelled)
+{
+	struct kv_root root;
+
+	make_large_store();
+	for (int round = 0; round < 2; round++) {
+		for (cancel_at = 1; cancel_at < 500; cancel_at += 7) {
+			ck_assert_int_eq(verify_at(10 * KV_KIB, false), -ECANCELED);
+			ck_assert_uint_eq(asked, cancel_at);
+			ck_assert_uint_eq(seen.count, (unsigned)round);
+			ck_assert_uint_lt(seen.bytes_done, seen.bytes_all + 1);
+		}
+		cancel_at = 0;
+		ck_assert_int_eq(verify_at(1 * KV_MIB, false), round ? KV_E_journal_damaged : 0);
+		ck_ok(kv_root_read(&t.store, &root));
+		flip(kv_filename(KV_FILE_MANIFEST, kv_le64_get(root.manifest_no)).s, 120);
+	}
+	tmpstore_done(&t);
+}
+UNIT_END
+
 UNIT_MAIN("verify", a_good_store_has_no_problem, what_is_left_over_or_others_is_no_problem,
 	  damage_in_a_table_is_found, damage_of_a_value_is_found_from_its_key,
 	  segments_are_as_long_as_the_manifest_says, promised_journals_must_be_whole,
 	  journals_follow_the_tables, journals_that_were_being_made_are_no_problem,
 	  a_torn_journal_makes_the_next_one_void, pointers_lead_to_registered_segments,
 	  nothing_stops_at_the_first_problem, without_a_manifest_each_file_is_looked_at,
-	  what_is_no_store_is_not_judged, what_the_engine_leaves_is_good)
+	  what_is_no_store_is_not_judged, what_the_engine_leaves_is_good,
+	  it_reads_as_slowly_as_it_is_told, it_can_be_cancelled)

@@ -673,11 +673,11 @@ static void build(struct kv_edit *e, int level, kv_fileno number, const struct e
 static void assert_get(const struct kv_version *v, const char *key, kv_seqno snapshot,
 		       const char *want, kv_seqno want_covered)
 {
-	KV_AUTO(kv_buf_done) struct kv_buf store = KV_BUF_INIT;
+	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
 	struct kv_found found = { .found = true };
 	kv_seqno covered = 0;
 
-	ck_ok(kv_version_get(v, files, kv_slice_str(key), snapshot, &found, &covered, &store));
+	ck_ok(kv_version_get(v, files, kv_slice_str(key), snapshot, &found, &covered, &pin));
 	ck_assert_uint_eq(covered, want_covered);
 	ck_assert_msg(found.found == !!want, "%s at %lu", key, (unsigned long)snapshot);
 	if (want && strcmp(want, "-")) {
@@ -783,7 +783,7 @@ UNIT(a_missing_table_is_an_error_each_time)
 {
 	KV_AUTO(unrefp) struct kv_version *v = NULL;
 	struct kv_found found;
-	struct kv_buf store = KV_BUF_INIT;
+	struct kv_sst_pin pin = { 0 };
 	struct kv_rangedels *r;
 	kv_seqno covered = 0;
 	struct kv_edit e = { 0 };
@@ -795,7 +795,7 @@ UNIT(a_missing_table_is_an_error_each_time)
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(kv_version_level_rangedels(v, 1, files, &r), KV_E_missing_file);
 		ck_assert_int_eq(kv_version_get(v, files, kv_slice_str("c"), 100, &found, &covered,
-						&store), KV_E_missing_file);
+						&pin), KV_E_missing_file);
 	}
 	files_done();
 }
