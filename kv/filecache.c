@@ -44,6 +44,7 @@ struct kv_filecache_entry {
 	struct kv_env_file *file;
 
 	struct kv_link link;		/* of open ones, or free ones; guarded by the mutex, to the end */
+	uint64_t charged_bytes;		/* to the cache of blocks */
 	enum entry_state state;
 	int error;			/* why it failed */
 	bool dropped;
@@ -153,6 +154,7 @@ static void entry_close(struct kv_filecache *fc, struct kv_filecache_entry *e)
 {
 	if (!e)
 		return;
+	kv_cache_charge(fc->cache, -(int64_t)e->charged_bytes);
 	kv_sst_close(e->sst);
 	if (e->file)
 		fc->store->env->ops->close(e->file);
@@ -314,6 +316,7 @@ static struct kv_filecache_entry *insert_locked(struct kv_filecache *fc, enum kv
 	e->kind = kind;
 	e->sst = NULL;
 	e->file = NULL;
+	e->charged_bytes = 0;
 	e->state = ENTRY_OPENING;
 	e->error = 0;
 	e->dropped = false;
@@ -327,11 +330,17 @@ static struct kv_filecache_entry *insert_locked(struct kv_filecache *fc, enum kv
 static int open_locked(struct kv_filecache *fc, struct kv_filecache_entry *e, uint64_t file_bytes)
 	KV_REQUIRES(&fc->mu)
 {
+	uint64_t charged_bytes = 0;
 	int err;
 
 	kv_mutex_unlock(&fc->mu);
 	err = open_file(fc, e, file_bytes);
+	if (!err) {
+		charged_bytes = sizeof(*e) + (e->sst ? kv_sst_memory_bytes(e->sst) : 0);
+		kv_cache_charge(fc->cache, (int64_t)charged_bytes);
+	}
 	kv_mutex_lock(&fc->mu);
+	e->charged_bytes = charged_bytes;
 	e->error = err;
 	if (err) {
 		e->state = ENTRY_FAILED;

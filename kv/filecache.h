@@ -1,6 +1,7 @@
 /*
  * Open tables and segments, by number: opened on first use, kept while in use, and after that
  * as long as there are not too many of them. To get one that is open takes no lock.
+ * What they take in memory is charged to the cache of blocks.
  */
 #ifndef KV_FILECACHE_H
 #define KV_FILECACHE_H

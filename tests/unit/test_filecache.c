@@ -148,6 +148,30 @@ UNIT(files_are_opened_once)
 }
 UNIT_END
 
+UNIT(open_files_are_charged)
+{
+	struct kv_sst *sst;
+	uint64_t one;
+
+	begin(2);
+	touch_table(1);
+	one = kv_cache_charged(cache);
+	ck_assert_uint_gt(one, 0);
+	touch_table(2);
+	touch_table(1);
+	ck_assert_uint_eq(kv_cache_charged(cache), 2 * one);
+	touch_table(3);
+	ck_assert_uint_eq(kv_cache_charged(cache), 2 * one);
+	ck_assert_int_eq(kv_filecache_table(fc, 4, table_bytes[4] + 1,
+					    &(struct kv_filecache_entry *){ NULL }, &sst),
+			 KV_E_short_file);
+	for (kv_fileno n = 1; n <= 3; n++)
+		kv_filecache_drop(fc, n);
+	ck_assert_uint_eq(kv_cache_charged(cache), 0);
+	end();
+}
+UNIT_END
+
 UNIT(unused_files_are_bounded)
 {
 	struct kv_filecache_entry *pins[8];
@@ -380,6 +404,7 @@ UNIT(threads_share_it)
 }
 UNIT_END
 
-UNIT_MAIN("filecache", files_are_opened_once, unused_files_are_bounded, none_may_be_kept,
+UNIT_MAIN("filecache", files_are_opened_once, open_files_are_charged, unused_files_are_bounded,
+	  none_may_be_kept,
 	  failures_are_not_kept, a_dropped_file_works_while_it_is_used,
 	  dropping_closes_what_is_unused, a_slow_open_holds_up_nobody_else, threads_share_it)
