@@ -182,6 +182,7 @@ static int stats_text(struct fs *fs, struct kvfs_stats_text *out)
 			     "%-20s %20llu  deleted files not freed yet\n"
 			     "%-20s %20llu  bytes of memtables\n"
 			     "%-20s %20llu  bytes of cached blocks\n"
+			     "%-20s %20llu  bytes of both, and of what is known of tables\n"
 			     "%-20s %20llu  bytes of all files of the store\n"
 			     "%-20s %20llu  bytes of the value log\n"
 			     "%-20s %20llu  of them, referred to by tables\n",
@@ -191,7 +192,8 @@ static int stats_text(struct fs *fs, struct kvfs_stats_text *out)
 			     (unsigned long long)f.inodes_cached, "orphans_waiting",
 			     (unsigned long long)f.orphans_waiting, "memtable_bytes",
 			     (unsigned long long)k.memtable_bytes, "cache_bytes",
-			     (unsigned long long)k.cache_bytes, "disk_bytes",
+			     (unsigned long long)k.cache_bytes, "memory_bytes",
+			     (unsigned long long)k.memory_bytes, "disk_bytes",
 			     (unsigned long long)k.disk_bytes, "segment_bytes",
 			     (unsigned long long)k.segment_bytes, "segment_bytes_live",
 			     (unsigned long long)k.segment_bytes_live));

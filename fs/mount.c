@@ -445,7 +445,7 @@ static const char help[] =
 	"\n"
 	"  -o ro             read-only\n"
 	"  -o commit=N       everything is durable after N seconds (5)\n"
-	"  -o cache=N[KMG]   memory for cached blocks of the store (32M)\n"
+	"  -o cache=N[KMG]   memory for the store (80M)\n"
 	"  -o relatime       keep access times, as by relatime\n"
 	"  -o nowriteback    every write(2) is in the store when it returns\n"
 	"  -o allow_other    other users may see the mount (the default for root)\n"

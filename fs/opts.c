@@ -268,7 +268,7 @@ int fs_mount_opts_parse(struct fs_mount_opts *o, int argc, char **argv, bool hel
 	*o = (struct fs_mount_opts){
 		.writeback = true,
 		.commit_s = 5,
-		.cache_bytes = 32 * KV_MIB,
+		.cache_bytes = 80 * KV_MIB,
 		.read_ahead_bytes = 1 * KV_MIB,
 	};
 	for (int i = 1; i < argc; i++) {

@@ -18,7 +18,7 @@ struct fs_mount_opts {
 	bool suid, dev;			/* [yes for root] */
 	bool suid_set, dev_set;
 	uint64_t commit_s;		/* [5] */
-	uint64_t cache_bytes;		/* [32 MiB] */
+	uint64_t cache_bytes;		/* [80 MiB] */
 	uint64_t read_ahead_bytes;	/* [1 MiB]; as root only */
 	struct kv_buf kernel;		/* what goes on to the kernel: noexec, context=... */
 };

@@ -129,6 +129,7 @@ struct kv_db {
 
 	struct kv_mutex install_mu;
 	struct kv_manifest *manifest;	/* under install_mu */
+	uint64_t version_charged;	/* to the cache, for the present version; under install_mu */
 
 	/* One flush at a time: belongs to who has set flush_running. */
 	struct kv_live_segment *flush_segment; /* medium values go here; NULL before the first */
@@ -354,6 +355,8 @@ bool kv_gc_close_segments(struct kv_db *db) KV_REQUIRES(&db->commit_mu);
 int kv_install(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
 /* The same; and in the same moment, the oldest immutable memtable is gone. */
 int kv_install_flush(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
+/* What the version, which is or becomes the present one, takes in memory belongs to the budget. */
+void kv_version_charge(struct kv_db *db, const struct kv_version *v);
 /* The sink of all versions (arg: db): the file is deleted by the next work. Any thread, not under mu. */
 void kv_obsolete_add(void *arg, enum kv_file_kind kind, kv_fileno number);
 /*

@@ -1,6 +1,7 @@
 /*
- * Open tables and segments, by number: opened on first use, kept while in use,
- * and up to a number of unused ones after that.
+ * Open tables and segments, by number: opened on first use, kept while in use, and after that
+ * as long as there are not too many of them. To get one that is open takes no lock.
+ * What they take in memory is charged to the cache of blocks.
  */
 #ifndef KV_FILECACHE_H
 #define KV_FILECACHE_H
@@ -10,6 +11,7 @@
 struct kv_filecache;
 struct kv_filecache_entry;
 
+/* files_max: as many are kept open; more while they are in use. */
 struct kv_filecache *kv_filecache_new(struct kv_store *s, struct kv_cache *cache,
 				      const struct kv_sst_counters *counters,
 				      uint32_t files_max);

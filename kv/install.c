@@ -39,6 +39,14 @@ static struct kv_memtable *take_flushed_locked(struct kv_db *db) KV_REQUIRES(&db
 	return m;
 }
 
+void kv_version_charge(struct kv_db *db, const struct kv_version *v)
+{
+	uint64_t bytes = kv_version_memory_bytes(v);
+
+	kv_cache_charge(db->cache, (int64_t)(bytes - db->version_charged));
+	db->version_charged = bytes;
+}
+
 /* Puts the new version in place; returns what it replaces. */
 static struct kv_version *switch_version(struct kv_db *db, const struct kv_edit *edit,
 					 struct kv_version *v, struct kv_readstate *rs,
@@ -136,6 +144,7 @@ static int install_locked(struct kv_db *db, struct kv_edit *edit, bool flushed)
 		kv_version_unref(v);
 		return err;
 	}
+	kv_version_charge(db, v);
 	old = switch_version(db, edit, v, rs, flushed);
 	kv_version_retire(old, edit);
 	kv_version_unref(old);

@@ -51,7 +51,15 @@ struct kv_options {
 	bool error_if_exists;
 	bool read_only;			/* see below */
 
-	uint64_t cache_bytes;		/* block cache: blocks, indexes, filters [32 MiB] */
+	/*
+	 * Memory, about, in one budget: blocks of tables, their indexes and filters; memtables (three
+	 * of memtable_bytes at the most, while two wait for their flush); and what is known of tables and of
+	 * open files. Blocks make room for the others, but can always have a quarter of it: so if
+	 * memtables may take more than the rest, the store may take that much more. Not in it is what lives
+	 * as long as a call or one piece of work: batches, values read, buffers of iterators, flushes,
+	 * compactions and helper threads, blocks of no_cache scans. [80 MiB]
+	 */
+	uint64_t cache_bytes;
 	uint64_t memtable_bytes;	/* a memtable is flushed at this size [16 MiB] */
 	uint64_t bulk_bytes_per_memtable; /* and after as many bytes in segments [256 MiB] */
 	uint64_t segment_bytes;		/* value-log segment, about [128 MiB] */
@@ -324,8 +332,9 @@ int kv_checkpoint(struct kv_db *db, const char *dir) KV_NODISCARD;
 
 struct kv_stats {
 	uint64_t seqno;			/* of the last batch */
-	uint64_t memtable_bytes;	/* all memtables */
-	uint64_t cache_bytes;
+	uint64_t memtable_bytes;	/* all memtables: what is in them */
+	uint64_t cache_bytes;		/* blocks, indexes, filters */
+	uint64_t memory_bytes;		/* all that is in the budget of options.cache_bytes, with the two */
 	uint64_t table_count[KV_LEVELS];
 	uint64_t table_bytes[KV_LEVELS];
 	uint64_t segment_count;

@@ -16,9 +16,11 @@ struct raw_rangedel {
 struct kv_memtable {
 	_Atomic uint32_t refs;
 	kv_fileno journal_no;
+	struct kv_cache *cache;		/* NULL: not charged */
 	struct kv_arena arena;
 	struct kv_skiplist list;	/* point entries */
 	kv_fileno last_segment_no;	/* the writer's own: the last one remembered */
+	size_t charged_bytes;		/* the writer's own: of the arena */
 
 	/* The writer writes, all read. */
 	_Atomic uint64_t bytes, bulk_bytes, count, delete_count;
@@ -49,6 +51,37 @@ struct kv_memtable *kv_memtable_new(kv_fileno journal_no)
 	return m;
 }
 
+/* How much it takes has changed. */
+static void charge(struct kv_memtable *m, size_t before, size_t after)
+{
+	if (m->cache && before != after)
+		kv_cache_charge(m->cache, (int64_t)after - (int64_t)before);
+}
+
+static void charge_arena(struct kv_memtable *m)
+{
+	size_t bytes = atomic_load_explicit(&m->arena.bytes, memory_order_relaxed);
+
+	charge(m, m->charged_bytes, bytes);
+	m->charged_bytes = bytes;
+}
+
+static size_t view_bytes(const struct kv_rangedels *view)
+{
+	return view ? view->memory_bytes : 0;
+}
+
+struct kv_memtable *kv_memtable_new_charged(kv_fileno journal_no, struct kv_cache *c)
+{
+	struct kv_memtable *m = kv_memtable_new(journal_no);
+
+	if (m) {
+		m->cache = c;
+		charge_arena(m);
+	}
+	return m;
+}
+
 struct kv_memtable *kv_memtable_ref(struct kv_memtable *m)
 {
 	atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
@@ -59,6 +92,7 @@ void kv_memtable_unref(struct kv_memtable *m)
 {
 	if (!m || atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) != 1)
 		return;
+	charge(m, m->charged_bytes + view_bytes(m->view), 0);
 	kv_rangedels_unref(m->view);
 	free(m->segments);
 	kv_arena_done(&m->arena);
@@ -148,6 +182,7 @@ static void publish_bytes(struct kv_memtable *m)
 	uint64_t unused = (uint64_t)(m->arena.end - m->arena.at);
 
 	atomic_store_explicit(&m->bytes, m->arena.bytes - unused, memory_order_relaxed);
+	charge_arena(m);
 }
 
 static int add_rangedel(struct kv_memtable *m, kv_seqno seqno, struct kv_slice begin,
@@ -241,6 +276,7 @@ static int refresh_view_locked(struct kv_memtable *m) KV_REQUIRES(&m->mu)
 	free(all);
 	if (err)
 		return err;
+	charge(m, view_bytes(m->view), view_bytes(view));
 	kv_rangedels_unref(m->view);
 	m->view = view;
 	m->view_count = count;

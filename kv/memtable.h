@@ -7,6 +7,7 @@
 #ifndef KV_MEMTABLE_H
 #define KV_MEMTABLE_H
 
+#include "kv/cache.h"
 #include "kv/cursor.h"
 #include "kv/rangedel.h"
 #include "kv/skiplist.h"
@@ -23,6 +24,8 @@ struct kv_found {
 
 /* journal_no: the first journal that holds entries of it. One reference. NULL when out of memory. */
 struct kv_memtable *kv_memtable_new(kv_fileno journal_no);
+/* The same; its memory is charged to the cache, which has to outlive it. */
+struct kv_memtable *kv_memtable_new_charged(kv_fileno journal_no, struct kv_cache *c);
 struct kv_memtable *kv_memtable_ref(struct kv_memtable *m);
 void kv_memtable_unref(struct kv_memtable *m);
 

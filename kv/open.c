@@ -90,6 +90,8 @@ static void memory_done(struct kv_db *db)
 	free(db->dying);
 	free(db->gc_skip);
 	kv_version_unref(db->version);
+	if (db->cache)
+		kv_cache_charge(db->cache, -(int64_t)db->version_charged);
 }
 
 static void db_free(struct kv_db *db)
@@ -262,7 +264,7 @@ static int begin_empty(struct kv_db *db, struct kv_dir_files *files)
 					  sizeof(db->store.store_id)));
 	db->state.next_fileno = 1;
 	KV_TRY(kv_version_apply(NULL, &nothing, &db->obsolete_sink, &db->version));
-	db->mem = kv_memtable_new(0);
+	db->mem = kv_memtable_new_charged(0, db->cache);
 	return db->mem ? 0 : -ENOMEM;
 }
 
@@ -406,6 +408,7 @@ static int first_readstate(struct kv_db *db)
 	atomic_store(&db->level0_count, (uint32_t)db->version->levels[0].count);
 	kv_mutex_unlock(&db->mu);
 	KV_ASSERT(!none);
+	kv_version_charge(db, db->version);
 	atomic_store(&db->seqno_published, db->seqno_last);
 	db->seqno_synced = db->seqno_last;
 	return 0;
@@ -420,7 +423,7 @@ static int begin_journal(struct kv_db *db)
 
 	KV_TRY(kv_live_journal_new(db, &db->journal));
 	kv_list_push_back(&db->journals, &db->journal->link);
-	mem = kv_memtable_new(db->journal->number);
+	mem = kv_memtable_new_charged(db->journal->number, db->cache);
 	if (!mem)
 		return -ENOMEM;
 	kv_memtable_unref(db->mem);

@@ -7,7 +7,7 @@
 
 #define KV_OPTIONS(x)                                                                \
 	/* field                    default          min             max          */ \
-	x(cache_bytes,              32 * KV_MIB,     16 * KV_KIB,    64 * KV_GIB)    \
+	x(cache_bytes,              80 * KV_MIB,     16 * KV_KIB,    64 * KV_GIB)    \
 	x(memtable_bytes,           16 * KV_MIB,     4 * KV_KIB,     1 * KV_GIB)     \
 	x(bulk_bytes_per_memtable,  256 * KV_MIB,    16 * KV_KIB,    64 * KV_GIB)    \
 	x(segment_bytes,            128 * KV_MIB,    16 * KV_KIB,    16 * KV_GIB)    \

@@ -170,6 +170,7 @@ static struct kv_rangedels *sweep_result(const struct sweep *s)
 		return NULL;
 	atomic_init(&r->refs, 1);
 	r->count = (uint32_t)s->out_count;
+	r->memory_bytes = bytes;
 	at = (uint8_t *)(r->at + r->count);
 	for (size_t i = 0; i < s->out_count; i++) {
 		struct kv_rangedel *to = &r->at[i];

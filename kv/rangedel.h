@@ -17,6 +17,7 @@ struct kv_rangedel {
 struct kv_rangedels {
 	_Atomic uint32_t refs;
 	uint32_t count;
+	size_t memory_bytes;		/* all of it, with this header */
 	struct kv_rangedel at[];	/* sorted by (begin, seqno descending); the bytes of the keys follow */
 };
 

@@ -295,7 +295,7 @@ static int flush_if_full(struct replay *r)
 
 	if (db->options.read_only || kv_memtable_bytes(db->mem) < db->options.memtable_bytes)
 		return 0;
-	next = kv_memtable_new(kv_memtable_journal_no(db->mem));
+	next = kv_memtable_new_charged(kv_memtable_journal_no(db->mem), db->cache);
 	if (!next)
 		return -ENOMEM;
 	{
@@ -437,7 +437,7 @@ int kv_replay(struct kv_db *db, const struct kv_dir_files *files, struct kv_edit
 	struct replay r = { .db = db, .store = &db->store, .edit = edit, .seqno = db->state.seqno };
 	int err;
 
-	db->mem = kv_memtable_new(db->state.journal_min);
+	db->mem = kv_memtable_new_charged(db->state.journal_min, db->cache);
 	if (!db->mem)
 		return -ENOMEM;
 	err = replay_all(&r, files);

@@ -37,6 +37,8 @@ struct kv_sst_meta {
 
 void kv_sst_meta_done(struct kv_sst_meta *m);
 int kv_sst_meta_copy(struct kv_sst_meta *to, const struct kv_sst_meta *from) KV_NODISCARD;
+/* What it takes beside itself. */
+uint64_t kv_sst_meta_memory_bytes(const struct kv_sst_meta *m);
 
 /* --- building --------------------------------------------------------------------------------- */
 
@@ -103,6 +105,8 @@ int kv_sst_get(struct kv_sst *t, struct kv_slice user_key, kv_seqno snapshot,
 	KV_NODISCARD;
 /* Point entries. The table must stay open. fill_cache: blocks read are kept; sequential: read ahead. */
 struct kv_cursor *kv_sst_cursor(struct kv_sst *t, bool fill_cache, bool sequential);
+/* What the open table takes, but for its blocks, which are in the cache. */
+uint64_t kv_sst_memory_bytes(const struct kv_sst *t);
 /* NULL when none; belongs to the table. */
 struct kv_rangedels *kv_sst_rangedels(struct kv_sst *t);
 /* The table's own properties; belongs to the table. */

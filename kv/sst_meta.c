@@ -37,6 +37,17 @@ int kv_sst_meta_copy(struct kv_sst_meta *to, const struct kv_sst_meta *from)
 	return 0;
 }
 
+uint64_t kv_sst_meta_memory_bytes(const struct kv_sst_meta *m)
+{
+	return m->smallest.bytes_max + m->largest.bytes_max + m->ref_count * sizeof(*m->refs);
+}
+
+uint64_t kv_sst_memory_bytes(const struct kv_sst *t)
+{
+	return sizeof(*t) + kv_sst_meta_memory_bytes(&t->meta) +
+	       (t->rangedels ? t->rangedels->memory_bytes : 0);
+}
+
 /* --- gathering -------------------------------------------------------------------------------- */
 
 /* Appends a reference behind the last one; the array has room up to the next power of two. */

@@ -48,6 +48,7 @@ void kv_stats(struct kv_db *db, struct kv_stats *out_stats)
 		.seqno = atomic_load(&db->seqno_published),
 		.memtable_bytes = memtables_bytes(rs),
 		.cache_bytes = kv_cache_bytes(db->cache),
+		.memory_bytes = kv_cache_bytes(db->cache) + kv_cache_charged(db->cache),
 	};
 
 	version_stats(rs->version, &s);

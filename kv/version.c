@@ -94,6 +94,8 @@ void kv_version_unref(struct kv_version *v)
 		for (size_t i = 0; i < v->levels[l].count; i++)
 			table_unref(v->levels[l].tables[i]);
 		free(v->levels[l].tables);
+		if (v->level_rangedels[l])
+			kv_cache_charge(v->charged, -(int64_t)v->level_rangedels[l]->memory_bytes);
 		kv_rangedels_unref(v->level_rangedels[l]);
 	}
 	for (size_t i = 0; i < v->segment_count; i++)
@@ -102,6 +104,16 @@ void kv_version_unref(struct kv_version *v)
 	kv_snapset_unref(v->snapshots);
 	kv_mutex_done(&v->level_rangedels_mu);
 	free(v);
+}
+
+uint64_t kv_version_memory_bytes(const struct kv_version *v)
+{
+	uint64_t bytes = sizeof(*v) + v->segment_count * (sizeof(struct kv_segment) +
+							  sizeof(struct kv_version_segment));
+
+	for (int l = 0; l < KV_LEVELS; l++)
+		bytes += v->levels[l].memory_bytes;
+	return bytes;
 }
 
 /* --- order and bounds ----------------------------------------------------------------- */
@@ -379,6 +391,7 @@ static int level_append(struct kv_level *l, struct kv_table *t)
 {
 	if (__builtin_add_overflow(l->bytes, t->meta.file_bytes, &l->bytes))
 		return KV_E_bad_record;
+	l->memory_bytes += sizeof(*t) + sizeof(t) + kv_sst_meta_memory_bytes(&t->meta);
 	l->tables[l->count++] = t;
 	return 0;
 }
@@ -656,8 +669,14 @@ int kv_version_level_rangedels(struct kv_version *v, int level, struct kv_fileca
 	KV_ASSERT(level > 0 && level < KV_LEVELS);
 	/* Held over reading the tables: who comes meanwhile would read the same ones. */
 	kv_mutex_lock(&v->level_rangedels_mu);
-	if (!v->level_rangedels_made[level])
+	if (!v->level_rangedels_made[level]) {
 		err = combine_rangedels(&v->levels[level], fc, &v->level_rangedels[level]);
+		if (!err && v->level_rangedels[level]) {
+			v->charged = kv_filecache_cache(fc);
+			kv_cache_charge(v->charged,
+					(int64_t)v->level_rangedels[level]->memory_bytes);
+		}
+	}
 	if (!err) {
 		v->level_rangedels_made[level] = true;
 		*out = v->level_rangedels[level];

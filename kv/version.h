@@ -52,6 +52,7 @@ struct kv_level {
 	struct kv_table **tables;
 	size_t count;
 	uint64_t bytes;
+	uint64_t memory_bytes;		/* that is known of them */
 };
 
 struct kv_version {
@@ -63,6 +64,7 @@ struct kv_version {
 
 	struct kv_mutex level_rangedels_mu;	/* made when first asked for */
 	struct kv_rangedels *level_rangedels[KV_LEVELS];
+	struct kv_cache *charged;	/* these are charged to it */
 	bool level_rangedels_made[KV_LEVELS];
 };
 
@@ -83,6 +85,8 @@ int kv_version_apply(const struct kv_version *base, const struct kv_edit *edit,
  * obsolete, and goes to the sink when the last version that has it is unreferenced.
  */
 void kv_version_retire(const struct kv_version *before, const struct kv_edit *edit);
+/* About what it takes in memory, but for level_rangedels; versions share most of that. */
+uint64_t kv_version_memory_bytes(const struct kv_version *v);
 /* The whole of it as an edit (tables, segments, snapshots; the caller adds the numbers). */
 int kv_version_to_edit(const struct kv_version *v, struct kv_edit *out) KV_NODISCARD;
 
@@ -98,7 +102,8 @@ struct kv_version_segment *kv_version_segment(const struct kv_version *v, kv_fil
 
 /*
  * Range tombstones of all tables of a level (not 0; there each table has its
- * own) in one; belongs to the version; *out NULL when none.
+ * own) in one; belongs to the version; *out NULL when none. They are charged to
+ * the cache, which has to outlive the version.
  */
 int kv_version_level_rangedels(struct kv_version *v, int level, struct kv_filecache *fc,
 			       struct kv_rangedels **out) KV_NODISCARD;

@@ -88,7 +88,7 @@ static int switch_prepare(struct kv_db *db, struct kv_live_journal *j, struct kv
 {
 	KV_TRY(kv_err_space(kv_journal_reserve(db->journal->journal, 0)));
 	KV_TRY(kv_err_space(kv_journal_reserve(j->journal, sizeof(struct kv_journal_begin))));
-	*out_mem = kv_memtable_new(j->number);
+	*out_mem = kv_memtable_new_charged(j->number, db->cache);
 	if (!*out_mem)
 		return -ENOMEM;
 	*out_rs = kv_readstate_new();

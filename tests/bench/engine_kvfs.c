@@ -42,7 +42,8 @@ static void *db_open(const struct kv_config *c)
 	struct db *db = xmalloc(sizeof *db);
 	struct kv_options options = {
 		.create = true,
-		.cache_bytes = CACHE_BYTES,
+		/* Others have their write buffers beside the cache. */
+		.cache_bytes = CACHE_BYTES + 3 * (uint64_t)WRITE_BUFFER_BYTES,
 		.memtable_bytes = WRITE_BUFFER_BYTES,
 		.no_compression = strcmp(c->compression, "none") == 0,
 	};

@@ -959,6 +959,48 @@ UNIT(closing_deletes_all_and_so_does_waiting)
 }
 UNIT_END
 
+/* Writes much, and then reads it. Returns what blocks have of the budget then. */
+static uint64_t use_memory(struct dbfix *f, uint64_t budget)
+{
+	const uint8_t value[200] = { 1 };
+	struct kv_stats s;
+	char key[16];
+
+	for (uint32_t i = 0; i < 12000; i++) {
+		snprintf(key, sizeof(key), "%06" PRIu32, i * 7919 % 6000);
+		if (i < 6000)
+			ck_ok(dbfix_put_bytes(f, key, value, sizeof(value), false));
+		else
+			ck_ok(kv_exists(f->db, NULL, kv_slice_str(key)));
+		kv_stats(f->db, &s);
+		ck_assert_uint_ge(s.memory_bytes, s.memtable_bytes + s.cache_bytes);
+		ck_assert_uint_le(s.memory_bytes, budget);
+	}
+	return s.cache_bytes;
+}
+
+UNIT(memtables_and_blocks_share_a_budget)
+{
+	uint64_t bytes;
+	struct dbfix f;
+
+	dbfix_init(&f, 31);
+	f.options.cache_bytes = 512 * KV_KIB;
+	f.options.memtable_bytes = 128 * KV_KIB;
+	dbfix_open(&f);
+	ck_assert_uint_gt(use_memory(&f, 512 * KV_KIB), 200 * KV_KIB);
+	/* Memtables that would take all of it leave a quarter, and may take more. */
+	dbfix_close(&f);
+	f.options.cache_bytes = 64 * KV_KIB;
+	f.options.memtable_bytes = 256 * KV_KIB;
+	dbfix_open(&f);
+	bytes = use_memory(&f, 3 * 256 * KV_KIB + 64 * KV_KIB);
+	ck_assert_uint_gt(bytes, 8 * KV_KIB);
+	ck_assert_uint_le(bytes, 64 * KV_KIB);
+	dbfix_done(&f);
+}
+UNIT_END
+
 UNIT_MAIN("db", creation_is_asked_for, a_directory_of_something_else_is_left_alone,
 	  a_store_without_its_root_is_not_overwritten, creation_may_be_cut_off_anywhere,
 	  options_are_checked, one_writer_or_many_readers, features_for_writing_are_respected,
@@ -972,4 +1014,5 @@ UNIT_MAIN("db", creation_is_asked_for, a_directory_of_something_else_is_left_alo
 	  the_padding_of_the_last_value_may_be_missing, missing_files_are_named,
 	  a_failed_sync_is_final, every_failure_of_the_disk_is_survived,
 	  a_full_disk_harms_nothing_and_works_again,
-	  files_are_deleted_at_a_bounded_rate, closing_deletes_all_and_so_does_waiting)
+	  files_are_deleted_at_a_bounded_rate, closing_deletes_all_and_so_does_waiting,
+	  memtables_and_blocks_share_a_budget)

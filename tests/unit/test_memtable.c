@@ -309,7 +309,36 @@ UNIT(readers_beside_the_writer_see_their_snapshot)
 }
 UNIT_END
 
+UNIT(its_memory_is_charged_until_the_last_one_lets_go)
+{
+	struct kv_cache *c = kv_cache_new(64 * KV_MIB);
+	struct kv_memtable *m = kv_memtable_new_charged(1, c);
+	struct kv_rangedels *r;
+	uint64_t before;
+	char key[16];
+
+	for (uint32_t i = 0; i < 20000; i++) {
+		snprintf(key, sizeof(key), "%u", i * 7919);
+		add(m, i + 1, KV_KIND_PUT, key, "as long a value as one may like");
+		ck_assert_uint_ge(kv_cache_charged(c), kv_memtable_bytes(m));
+		ck_assert_uint_le(kv_cache_charged(c), 2 * kv_memtable_bytes(m) + 64 * KV_KIB);
+	}
+	add(m, 20001, KV_KIND_DELETE_RANGE, "b", "c");
+	before = kv_cache_charged(c);
+	ck_ok(kv_memtable_rangedels(m, &r));
+	ck_assert_uint_gt(kv_cache_charged(c), before);
+	kv_rangedels_unref(r);
+	kv_memtable_ref(m);
+	kv_memtable_unref(m);
+	ck_assert_uint_gt(kv_cache_charged(c), before);
+	kv_memtable_unref(m);
+	ck_assert_uint_eq(kv_cache_charged(c), 0);
+	kv_cache_free(c);
+}
+UNIT_END
+
 UNIT_MAIN("memtable", get_sees_what_the_snapshot_sees, range_tombstones_are_told_but_not_applied,
 	  many_tombstones_agree_with_a_plain_list, segments_are_remembered,
 	  cursor_goes_both_ways_and_keeps_the_memtable,
-	  readers_beside_the_writer_see_their_snapshot)
+	  readers_beside_the_writer_see_their_snapshot,
+	  its_memory_is_charged_until_the_last_one_lets_go)

@@ -775,6 +775,8 @@ UNIT(tombstones_of_a_level_are_one)
 	ck_assert_ptr_null(r);
 	ck_ok(kv_version_level_rangedels(v, 3, files, &r));
 	ck_assert_ptr_null(r);
+	unrefp(&v);	/* it is charged to the cache */
+	v = NULL;
 	files_done();
 }
 UNIT_END
