@@ -36,13 +36,18 @@ struct kv_env_ops {
 	int (*dir_open)(struct kv_env *env, const char *path, bool create,
 			struct kv_env_dir **out_dir);
 	void (*dir_close)(struct kv_env_dir *dir);
+	/* Removes an empty directory that nobody has open; -ENOTEMPTY. What is left of it in a crash is open. */
+	int (*dir_remove)(struct kv_env *env, const char *path);
 	/* Calls fn for each file (not "." and ".."); stops at the first result that is not 0, and returns it. */
 	int (*dir_list)(struct kv_env_dir *dir, kv_env_list_fn *fn, void *arg);
 	/* Names made, renamed and removed before are durable on return. */
 	int (*dir_sync)(struct kv_env_dir *dir);
 	int (*rename)(struct kv_env_dir *dir, const char *from, const char *to);
 	int (*unlink)(struct kv_env_dir *dir, const char *name);
-	/* A second name, in another directory of the same env, for the same bytes. */
+	/*
+	 * A second name, in another directory of the same env, for the same bytes; durable
+	 * with a sync of that directory. -EEXIST; -EXDEV when that is on another filesystem.
+	 */
 	int (*link)(struct kv_env_dir *dir, const char *name, struct kv_env_dir *to_dir,
 		    const char *to_name);
 	/*
@@ -85,6 +90,8 @@ struct kv_env_ops {
 	uint64_t (*monotonic_ns)(struct kv_env *env);
 	/* Returns when so much time has passed on that clock. */
 	void (*sleep_ns)(struct kv_env *env, uint64_t ns);
+	/* Since 1970, by a clock that people set. For people to read, nothing may rest on it. */
+	uint64_t (*realtime_ns)(struct kv_env *env);
 	int (*random)(struct kv_env *env, void *to, size_t bytes);
 };
 

@@ -117,6 +117,12 @@ static void posix_dir_close(struct kv_env_dir *dir)
 	free(d);
 }
 
+static int posix_dir_remove(struct kv_env *env, const char *path)
+{
+	(void)env;
+	return result_of(rmdir(path));
+}
+
 static void closedirp(DIR **stream)
 {
 	if (*stream)
@@ -473,6 +479,15 @@ static void posix_sleep_ns(struct kv_env *env, uint64_t ns)
 		;
 }
 
+static uint64_t posix_realtime_ns(struct kv_env *env)
+{
+	struct timespec t;
+
+	(void)env;
+	KV_ASSERT(clock_gettime(CLOCK_REALTIME, &t) == 0);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 static int posix_random(struct kv_env *env, void *to, size_t bytes)
 {
 	size_t done = 0;
@@ -493,6 +508,7 @@ struct kv_env *kv_env_posix(void)
 	static const struct kv_env_ops ops = {
 		.dir_open = posix_dir_open,
 		.dir_close = posix_dir_close,
+		.dir_remove = posix_dir_remove,
 		.dir_list = posix_dir_list,
 		.dir_sync = posix_dir_sync,
 		.rename = posix_rename,
@@ -512,6 +528,7 @@ struct kv_env *kv_env_posix(void)
 		.advise = posix_advise,
 		.monotonic_ns = posix_monotonic_ns,
 		.sleep_ns = posix_sleep_ns,
+		.realtime_ns = posix_realtime_ns,
 		.random = posix_random,
 	};
 	static struct kv_env env = { .ops = &ops };

@@ -20,6 +20,7 @@
 #define FILE_BYTES_MAX ((uint64_t)1 << 36)
 #define BYTES_UNLIMITED ((uint64_t)1 << 50)	/* what space() tells of such a disk */
 #define CLOCK_TICK_NS 1000
+#define EPOCH_NS ((uint64_t)1000000000 * 1000000000) /* what people's clock shows at first */
 #define PATH_BYTES_MAX 4096
 
 _Static_assert(SECTORS == 8, "a byte has one bit for each sector of a block");
@@ -73,6 +74,7 @@ struct dir {
 	struct entries current, durable;
 	struct step *steps;
 	size_t step_count, step_max;
+	bool removed;		/* found no more, but handles may lead to it */
 };
 
 struct sim {
@@ -93,6 +95,7 @@ struct sim {
 	uint64_t faults_hit;
 	kv_env_sim_hook_fn *hook;
 	void *hook_arg;
+	bool links_guarded;
 };
 
 struct dir_handle {
@@ -607,7 +610,7 @@ static void dir_crash(struct dir *dir, enum kv_sim_crash how, uint64_t *rng)
 static struct dir *dir_find(struct sim *sim, const char *path)
 {
 	for (size_t i = 0; i < sim->dir_count; i++)
-		if (!strcmp(sim->dirs[i]->path, path))
+		if (!sim->dirs[i]->removed && !strcmp(sim->dirs[i]->path, path))
 			return sim->dirs[i];
 	return NULL;
 }
@@ -796,6 +799,34 @@ static void sim_dir_close(struct kv_env_dir *dir)
 	h->sim->handles--;
 	kv_mutex_unlock(&h->sim->mu);
 	free(h);
+}
+
+/* Durable at once, with all that was unsynced in it. */
+static int dir_remove_locked(struct sim *sim, const char *path)
+{
+	struct dir *dir = dir_find(sim, path);
+
+	KV_TRY(begin(sim, sim->epoch, KV_SIM_UNLINK, path, NULL, NULL));
+	if (!dir)
+		return -ENOENT;
+	if (dir->current.count)
+		return -ENOTEMPTY;
+	dir->removed = true;
+	entries_clear(&dir->durable);
+	forget_steps(dir);
+	return 0;
+}
+
+static int sim_dir_remove(struct kv_env *env, const char *path)
+{
+	struct sim *sim = to_sim(env);
+	int err;
+
+	announce(sim, KV_SIM_UNLINK, path);
+	kv_mutex_lock(&sim->mu);
+	err = dir_remove_locked(sim, path);
+	kv_mutex_unlock(&sim->mu);
+	return err;
 }
 
 /* The names are copied first: fn may make calls. */
@@ -1034,9 +1065,10 @@ static int lock_locked(struct dir_handle *h, const char *name, bool shared,
 	KV_TRY(begin(h->sim, h->epoch, KV_SIM_LOCK, name, NULL, NULL));
 	KV_TRY(check_name(name));
 	e = entries_find(&h->dir->current, name);
-	if (!e)
+	/* A shared lock makes no file; it is on one that has no name, then. */
+	if (!e && !shared)
 		KV_TRY(begin(h->sim, h->epoch, KV_SIM_CREATE, name, NULL, NULL));
-	ino = e ? e->inode : create_locked(h, name);
+	ino = e ? e->inode : shared ? inode_new(h->sim) : create_locked(h, name);
 	if (ino->lock_exclusive || (!shared && ino->lock_shared))
 		return -EBUSY;
 	f = file_new(h->sim, ino, name);
@@ -1053,7 +1085,8 @@ static int sim_lock(struct kv_env_dir *dir, const char *name, bool shared,
 	struct dir_handle *h = to_dir(dir);
 	int err;
 
-	announce(h->sim, KV_SIM_CREATE, name);
+	if (!shared)
+		announce(h->sim, KV_SIM_CREATE, name);
 	kv_mutex_lock(&h->sim->mu);
 	err = lock_locked(h, name, shared, out_lock);
 	kv_mutex_unlock(&h->sim->mu);
@@ -1076,6 +1109,12 @@ static int sim_pread(struct kv_env_file *file, void *to, size_t bytes, uint64_t 
 	return err;
 }
 
+/* Rule K11: whoever else has a name for the file counts on its bytes. */
+static void check_links(const struct file_handle *f)
+{
+	KV_ASSERT(!f->sim->links_guarded || f->inode->links < 2);
+}
+
 static int pwritev_locked(struct file_handle *f, struct iovec *iov, int iov_count, uint64_t offset)
 {
 	uint64_t all = 0, left;
@@ -1089,6 +1128,7 @@ static int pwritev_locked(struct file_handle *f, struct iovec *iov, int iov_coun
 		return err;
 	if (!f->writable)
 		return -EBADF;
+	check_links(f);
 	if (offset > FILE_BYTES_MAX || all > FILE_BYTES_MAX - offset)
 		return -EFBIG;
 	left = err ? draw(&f->sim->rng) % (all + 1) : all;
@@ -1151,6 +1191,7 @@ static int allocate_locked(struct file_handle *f, uint64_t offset, uint64_t byte
 	KV_TRY(begin(f->sim, f->epoch, KV_SIM_ALLOCATE, f->name, NULL, NULL));
 	if (!f->writable)
 		return -EBADF;
+	check_links(f);
 	if (offset > FILE_BYTES_MAX || bytes > FILE_BYTES_MAX - offset)
 		return -EFBIG;
 	if (!bytes)
@@ -1178,6 +1219,7 @@ static int truncate_locked(struct file_handle *f, uint64_t bytes)
 	KV_TRY(begin(f->sim, f->epoch, KV_SIM_TRUNCATE, f->name, NULL, NULL));
 	if (!f->writable)
 		return -EBADF;
+	check_links(f);
 	if (bytes > FILE_BYTES_MAX)
 		return -EFBIG;
 	/* To the same length, too: what was allocated behind the end goes. */
@@ -1233,6 +1275,11 @@ static void sim_sleep_ns(struct kv_env *env, uint64_t ns)
 	kv_env_sim_advance(env, ns);
 }
 
+static uint64_t sim_realtime_ns(struct kv_env *env)
+{
+	return EPOCH_NS + sim_monotonic_ns(env);
+}
+
 static int sim_random(struct kv_env *env, void *to, size_t bytes)
 {
 	struct sim *sim = to_sim(env);
@@ -1251,6 +1298,7 @@ static struct sim *sim_new(uint64_t rng)
 	static const struct kv_env_ops ops = {
 		.dir_open = sim_dir_open,
 		.dir_close = sim_dir_close,
+		.dir_remove = sim_dir_remove,
 		.dir_list = sim_dir_list,
 		.dir_sync = sim_dir_sync,
 		.rename = sim_rename,
@@ -1270,6 +1318,7 @@ static struct sim *sim_new(uint64_t rng)
 		.advise = sim_advise,
 		.monotonic_ns = sim_monotonic_ns,
 		.sleep_ns = sim_sleep_ns,
+		.realtime_ns = sim_realtime_ns,
 		.random = sim_random,
 	};
 	struct sim *sim = must(calloc(1, sizeof(*sim)));
@@ -1312,6 +1361,7 @@ struct kv_env *kv_env_sim_clone(struct kv_env *env)
 	copy = sim_new(sim->rng);
 	copy->now_ns = sim->now_ns;
 	copy->capacity = sim->capacity;
+	copy->links_guarded = sim->links_guarded;
 	/* The reference lets go of what is only held open. */
 	kv_list_for_each(l, &sim->inodes) {
 		struct inode *ino = kv_container_of(l, struct inode, link);
@@ -1319,7 +1369,8 @@ struct kv_env *kv_env_sim_clone(struct kv_env *env)
 		ino->copy = inode_ref(inode_clone(copy, ino));
 	}
 	for (size_t i = 0; i < sim->dir_count; i++)
-		dir_clone(copy, sim->dirs[i]);
+		if (!sim->dirs[i]->removed)
+			dir_clone(copy, sim->dirs[i]);
 	kv_list_for_each(l, &sim->inodes)
 		inode_unref(kv_container_of(l, struct inode, link)->copy);
 	kv_mutex_unlock(&sim->mu);
@@ -1397,6 +1448,15 @@ void kv_env_sim_fail(struct kv_env *env, const struct kv_sim_fault *fault)
 	KV_ASSERT(i < KV_SIM_FAULTS_MAX);
 	sim->faults[i] = *fault;
 	sim->fault_count = KV_MAX(sim->fault_count, i + 1);
+	kv_mutex_unlock(&sim->mu);
+}
+
+void kv_env_sim_guard_links(struct kv_env *env)
+{
+	struct sim *sim = to_sim(env);
+
+	kv_mutex_lock(&sim->mu);
+	sim->links_guarded = true;
 	kv_mutex_unlock(&sim->mu);
 }
 

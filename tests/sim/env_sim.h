@@ -10,7 +10,7 @@
  * unlinking are steps, unsynced until dir_sync, that a crash keeps or drops:
  * a step is whole (a rename never loses both names), and one that is dropped
  * takes with it the later steps about the same name. Syncing a file does not sync its
- * entry. Directories themselves are durable once made.
+ * entry. Directories themselves are durable once made, and gone once removed.
  *
  * Everything is a function of the seeds and the calls. One mutex guards all;
  * clones share nothing that needs one, so each may have its own thread.
@@ -52,8 +52,8 @@ void kv_env_sim_crash(struct kv_env *env, enum kv_sim_crash how, uint64_t seed);
 
 /*
  * Kinds of calls, as bits. Those of KV_SIM_MUTATING are counted, and can be
- * stopped at. lock is a CREATE when it makes its file, and dir_open when it
- * makes the directory.
+ * stopped at. lock is a CREATE when it makes its file, dir_open when it
+ * makes the directory, and dir_remove is an UNLINK.
  */
 enum kv_sim_op {
 	KV_SIM_CREATE = 1 << 0,
@@ -123,6 +123,11 @@ struct kv_sim_fault {
  * seeing it, but no later sync makes it durable, and a crash drops it.
  */
 void kv_env_sim_fail(struct kv_env *env, const struct kv_sim_fault *fault);
+/*
+ * From now on, and in clones, it is a failed assertion when anybody writes into a file that has
+ * more than one name, or changes its length or its space.
+ */
+void kv_env_sim_guard_links(struct kv_env *env);
 /* How many calls have failed so. */
 uint64_t kv_env_sim_faults_hit(struct kv_env *env);
 /* Forgets all faults and the stop. What was lost stays lost. */

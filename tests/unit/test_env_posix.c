@@ -63,7 +63,11 @@ UNIT(directories_are_made_on_demand_only)
 	ops->dir_close(d);
 	ck_ok(ops->dir_open(env, sub, true, &d));
 	ops->dir_close(d);
-	ck_ok(rmdir(sub));
+	ck_ok(ops->dir_remove(env, sub));
+	ck_assert_int_eq(ops->dir_remove(env, sub), -ENOENT);
+	ck_assert_int_eq(ops->dir_open(env, sub, false, &d), -ENOENT);
+	ops->close(open_file("a", KV_ENV_CREATE));
+	ck_assert_int_eq(ops->dir_remove(env, path), -ENOTEMPTY);
 	snprintf(sub, sizeof(sub), "%s/sub/deeper", path);
 	ck_assert_int_eq(ops->dir_open(env, sub, true, &d), -ENOENT);
 	teardown();
@@ -363,6 +367,7 @@ UNIT(clock_random_and_space_tell_something)
 	ck_assert_uint_le(t, ops->monotonic_ns(env));
 	ops->sleep_ns(env, 1000);
 	ck_assert_uint_le(t + 1000, ops->monotonic_ns(env));
+	ck_assert_uint_gt(ops->realtime_ns(env), (uint64_t)1600000000 * 1000000000);
 	ck_ok(ops->random(env, a, sizeof(a)));
 	ck_ok(ops->random(env, b, sizeof(b)));
 	ck_assert_mem_ne(a, b, sizeof(a));

@@ -773,7 +773,75 @@ UNIT(threads_may_share_it)
 }
 UNIT_END
 
-UNIT_MAIN("env_sim", it_is_an_env, unsynced_data_is_dropped_synced_is_kept,
+UNIT(links_are_names_of_their_own_in_a_crash)
+{
+	struct kv_env_dir *other;
+
+	enter(kv_env_sim_new(1));
+	ck_ok(ops->dir_open(env, "/other", true, &other));
+	put("a", KV_ENV_CREATE, "shared", true);
+	ck_ok(ops->dir_sync(dir));
+	ck_ok(ops->link(dir, "a", other, "kept"));
+	ck_ok(ops->dir_sync(other));
+	ck_ok(ops->link(dir, "a", other, "lost"));
+	ck_ok(ops->unlink(dir, "a"));
+	ck_ok(ops->dir_sync(dir));
+	ops->dir_close(other);
+	crash(KV_SIM_DROP_ALL, 0);
+	ck_assert_str_eq(content("a"), "-");
+	ops->dir_close(dir);
+	ck_ok(ops->dir_open(env, "/other", false, &dir));
+	ck_assert_str_eq(content("kept"), "shared");
+	ck_assert_str_eq(content("lost"), "-");
+	leave();
+}
+UNIT_END
+
+UNIT(an_empty_directory_can_be_removed)
+{
+	struct kv_env_dir *other;
+	struct kv_env *copy;
+
+	enter(kv_env_sim_new(1));
+	ck_assert_int_eq(ops->dir_remove(env, "/other"), -ENOENT);
+	ck_ok(ops->dir_open(env, "/other", true, &other));
+	put("a", KV_ENV_CREATE, "a", true);
+	ck_ok(ops->link(dir, "a", other, "b"));
+	ck_ok(ops->dir_sync(other));
+	ck_assert_int_eq(ops->dir_remove(env, "/other"), -ENOTEMPTY);
+	ck_ok(ops->unlink(other, "b"));
+	ops->dir_close(other);
+	ck_ok(ops->dir_remove(env, "/other"));
+	ck_assert_int_eq(ops->dir_open(env, "/other", false, &other), -ENOENT);
+	copy = kv_env_sim_clone(env);
+	kv_env_sim_crash(copy, KV_SIM_DROP_ALL, 0);
+	ck_assert_int_eq(ops->dir_open(copy, "/other", false, &other), -ENOENT);
+	kv_env_sim_free(copy);
+	/* The next one of that name is empty. */
+	ck_ok(ops->dir_open(env, "/other", true, &other));
+	ops->dir_close(other);
+	ck_ok(ops->dir_remove(env, "/other"));
+	leave();
+}
+UNIT_END
+
+UNIT(a_shared_lock_makes_no_file)
+{
+	struct kv_env_file *lock;
+	uint64_t before;
+
+	enter(kv_env_sim_new(1));
+	before = kv_env_sim_ops(env);
+	ck_ok(ops->lock(dir, "LOCK", true, &lock));
+	ops->close(lock);
+	ck_assert(!exists("LOCK"));
+	ck_assert_uint_eq(kv_env_sim_ops(env), before);
+	leave();
+}
+UNIT_END
+
+UNIT_MAIN("env_sim", links_are_names_of_their_own_in_a_crash, an_empty_directory_can_be_removed,
+	  a_shared_lock_makes_no_file, it_is_an_env, unsynced_data_is_dropped_synced_is_kept,
 	  random_crashes_reach_every_outcome, unsynced_names_are_dropped, rename_is_atomic,
 	  a_file_renamed_away_is_never_lost, handles_and_locks_die_in_a_crash,
 	  every_mutating_call_can_be_the_last, a_stopped_write_is_torn_only_when_asked,
