@@ -762,8 +762,8 @@ static int choose_hiding(struct job *j)
 	KV_TRY(find_hiding(j, &level, &t));
 
 	kv_mutex_lock(&db->mu);
-	/* Whoever installed another version looks again when it is done. */
-	if (t && db->version == j->version) {
+	/* Whoever installs another version looks again when it is done. */
+	if (t && db->version == j->version && !db->placing) {
 		o = pick_options_locked(db);
 		err = kv_pick_table(j->version, &o, level, t, &pick);
 		if (!err && pick.upper_count) {
@@ -786,6 +786,11 @@ static int choose(struct job *j)
 	int err;
 
 	kv_mutex_lock(&db->mu);
+	/* Who has got its place by then says that there is work. */
+	if (db->placing) {
+		kv_mutex_unlock(&db->mu);
+		return 0;
+	}
 	o = pick_options_locked(db);
 	o.quiet = db->quiet;
 	err = kv_pick_auto(db->version, &o, &j->pick);
@@ -839,10 +844,10 @@ static int compact_step(struct kv_db *db, int level, struct kv_slice begin, stru
 		int bottom = bottom_level(db->version, begin, end);
 		bool in_place = level == KV_LEVELS - 1 || (level && level == bottom);
 
-		busy = false;
+		busy = db->placing;
 		if (db->error)
 			err = KV_E_poisoned;
-		else if (level <= bottom)
+		else if (!busy && level <= bottom)
 			err = kv_pick_range(db->version, &o, level, in_place ? level : level + 1,
 					    begin, end, in_place ? bottom_max : level_max,
 					    &j.pick, &busy);

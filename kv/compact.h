@@ -74,6 +74,8 @@ struct kv_span {
 /* The bytes belong to the table. A table that ends with a range tombstone ends before the key. */
 struct kv_span kv_table_span(const struct kv_table *t);
 bool kv_span_overlaps(struct kv_span a, struct kv_span b);
+/* From the first key of both to the last. */
+struct kv_span kv_span_join(struct kv_span a, struct kv_span b);
 /* Tables of the level (not 0) that overlap: from *out_first on, returns how many. */
 size_t kv_level_span(const struct kv_level *l, struct kv_span s, size_t *out_first);
 /* Does any table of the levels below `level` overlap the span? */

@@ -51,7 +51,7 @@ bool kv_span_overlaps(struct kv_span a, struct kv_span b)
 	return !ends_before(a, b) && !ends_before(b, a);
 }
 
-static struct kv_span span_join(struct kv_span a, struct kv_span b)
+struct kv_span kv_span_join(struct kv_span a, struct kv_span b)
 {
 	int c = kv_slice_cmp(a.end, b.end);
 
@@ -201,7 +201,7 @@ static int complete(const struct kv_version *v, const struct kv_pick_options *o,
 	size_t first = 0;
 
 	for (size_t i = 1; i < upper_count; i++) {
-		s = span_join(s, kv_table_span(upper[i]));
+		s = kv_span_join(s, kv_table_span(upper[i]));
 		busy = busy || upper[i]->busy;
 	}
 	if (level != output_level)
@@ -256,7 +256,7 @@ static int complete_level0(const struct kv_version *v, const struct kv_pick_opti
 			if (taken[i] || !kv_span_overlaps(s, t))
 				continue;
 			taken[i] = grown = true;
-			s = span_join(s, t);
+			s = kv_span_join(s, t);
 		}
 	}
 	for (size_t i = 0; i < l->count; i++)	/* stays ordered, newest first */

@@ -69,6 +69,13 @@ struct kv_live_segment {
 	bool sealing;			/* under mu */
 };
 
+/* What one who writes knows of the disk; see space.c. */
+struct kv_space_look {
+	uint64_t unlooked;		/* bytes written since it was looked at */
+	bool low;
+	uint64_t margin;		/* so much is to be left beyond what is kept back */
+};
+
 /* A file that nothing names any more. */
 struct kv_obsolete {
 	struct kv_link link;
@@ -105,8 +112,7 @@ struct kv_db {
 	struct kv_live_segment *segment;	/* bulk values go here; NULL before the first */
 	kv_seqno seqno_last;		/* assigned */
 	struct kv_counter_cache *counter_cache; /* values of keys that kv_batch_add() changes */
-	uint64_t space_unlooked;	/* bytes written since the disk was looked at (space.c) */
-	bool space_low;
+	struct kv_space_look space;
 	uint64_t marked_bytes;		/* the journal is no longer than this: its end is promised */
 	bool deletes_told;		/* the workers know that the memtable may hide much */
 
@@ -170,6 +176,8 @@ struct kv_db {
 	bool gc_running;
 	bool gc_asked;			/* the caller wants all garbage collected that there is */
 	uint32_t compacting_by_hand;	/* callers of kv_compact(): no collection begins */
+	struct kv_ingest *ingest;	/* the one that is running; NULL: none */
+	bool placing;			/* it looks for a place, and gets it: no compaction is chosen */
 	bool settled;			/* the thread that compacts need not look by itself */
 	struct kv_buf compact_pointer[KV_LEVELS];
 	uint64_t work_seq;		/* changes whenever there may be new work */
@@ -320,6 +328,12 @@ int kv_flush_one(struct kv_db *db) KV_NODISCARD;
 int kv_flush_table(struct kv_db *db, struct kv_memtable *m, const kv_seqno *snapshots,
 		   size_t snapshot_count, struct kv_live_segment **segment,
 		   struct kv_edit *edit) KV_NODISCARD;
+/*
+ * Writes what is in memory to tables: all that was written before is in them on return. _held: nothing
+ * comes into memory as long as the caller holds on. KV_E_no_space and -ENOMEM are harmless.
+ */
+int kv_flush_memory(struct kv_db *db) KV_NODISCARD;
+int kv_flush_memory_held(struct kv_db *db) KV_REQUIRES(&db->commit_mu) KV_NODISCARD;
 /* Picks a compaction and runs it; *out_did false: there was none to do. */
 int kv_compact_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
 /*
@@ -333,6 +347,11 @@ int kv_gc_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
  * collected. True when there were some.
  */
 bool kv_gc_close_segments(struct kv_db *db) KV_REQUIRES(&db->commit_mu);
+
+/* --- ingest.c: tables that come from outside ------------------------------------------------ */
+
+/* Does the ingest that is running need the segment, although nothing refers to it yet? */
+bool kv_ingest_needs_locked(struct kv_db *db, kv_fileno segment_no) KV_REQUIRES(&db->mu);
 
 /* --- install.c ------------------------------------------------------------------------------ */
 
@@ -358,8 +377,8 @@ kv_fileno kv_fileno_take(struct kv_db *db);
 
 /* --- space.c: what is kept back of the disk ------------------------------------------ */
 
-/* Would the bytes take what is kept back? Belongs to the commit. */
-bool kv_space_is_low(struct kv_db *db, uint64_t bytes);
+/* Would the bytes take what is kept back? One thread at a time for each look. */
+bool kv_space_is_low(struct kv_db *db, struct kv_space_look *look, uint64_t bytes);
 
 /* --- worker.c ------------------------------------------------------------------------------- */
 

@@ -64,7 +64,7 @@ static bool in_memtable_locked(struct kv_db *db, kv_fileno number) KV_REQUIRES(&
 /* Does anything that isn't in a table yet need the segment? */
 static bool is_needed_locked(struct kv_db *db, kv_fileno number) KV_REQUIRES(&db->mu)
 {
-	if (in_memtable_locked(db, number))
+	if (in_memtable_locked(db, number) || kv_ingest_needs_locked(db, number))
 		return true;
 	kv_list_for_each(l, &db->segments)
 		if (kv_container_of(l, struct kv_live_segment, link)->number == number)

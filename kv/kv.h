@@ -29,6 +29,7 @@
 struct kv_batch;
 struct kv_db;
 struct kv_env;
+struct kv_ingest;
 struct kv_iter;
 struct kv_snapshot;
 struct kv_txn;
@@ -248,6 +249,39 @@ void kv_txn_delete(struct kv_txn *txn, struct kv_slice key);
  */
 int kv_txn_commit(struct kv_txn *txn, bool sync) KV_NODISCARD;
 
+/* --- taking in what is sorted --------------------------------------------------------- */
+
+/*
+ * Many keys that come in ascending order are written to tables and to the value log at once,
+ * without journal and memtable. The commit puts all of them into the store in one step, as if
+ * one batch of puts were written then: what the keys had before is overwritten. Until then
+ * nobody sees anything of it, and others may read and write.
+ *
+ * Worth it for a MiB and more: it makes a few files, and the commit flushes what is in memory, and keeps
+ * writers waiting meanwhile. Where the tables lie between those that are there, they go to the deepest
+ * level at once; otherwise compactions have to take them down.
+ *
+ * One at a time: kv_ingest_new() fails with -EBUSY while there is another. An ingest is used by one
+ * thread at a time, and must be freed before the store is closed.
+ */
+int kv_ingest_new(struct kv_db *db, struct kv_ingest **out_ingest) KV_NODISCARD;
+/* Without a commit, nothing has happened; its files are deleted (after a crash, by the next opening). */
+void kv_ingest_free(struct kv_ingest *in);
+/*
+ * Key and value are copied. -EINVAL, and it is left out, when the key does not come behind the one
+ * before, or is empty; KV_E_too_big likewise. Any other failure is kept: all that follow return it. Some of the disk
+ * is kept back, as from batches: KV_E_no_space.
+ */
+int kv_ingest_put(struct kv_ingest *in, struct kv_slice key, struct kv_slice value,
+		  enum kv_hint hint) KV_NODISCARD;
+/*
+ * All of it is in the store, and durable, on return; what was written before is durable too. After
+ * KV_E_no_space or -ENOMEM nothing has happened. With KV_E_poisoned, whether it has is unknown until
+ * the store is opened again. -EOVERFLOW: meanwhile a billion other operations were written.
+ * Whatever it returns, kv_ingest_free() is what remains.
+ */
+int kv_ingest_commit(struct kv_ingest *in) KV_NODISCARD;
+
 /* --- upkeep --------------------------------------------------------------------------- */
 
 /* Writes the memtables to tables; everything before is durable on return. */
@@ -288,6 +322,8 @@ struct kv_stats {
 	x(compact_write_bytes,	"bytes of tables written by compactions")       \
 	x(flushes,		"memtables flushed")                            \
 	x(compactions,		"compactions")                                  \
+	x(ingests,		"sorted runs taken in")                         \
+	x(ingest_bytes,		"bytes of tables written by them")              \
 	x(delayed_writes,	"writes slowed down")                           \
 	x(delay_us,		"microseconds by which they were")              \
 	x(stopped_writes,	"writes that had to wait")                      \

@@ -95,6 +95,7 @@ static void db_free(struct kv_db *db)
 	struct kv_env *env = db->options.env;
 
 	KV_ASSERT(kv_list_empty(&db->snapshots));
+	KV_ASSERT(!db->ingest);
 	live_done(db);
 	memory_done(db);
 	kv_manifest_free(db->manifest);

@@ -364,7 +364,11 @@ static int check_order(struct replay *r, size_t i)
 		r->stopped = true;
 		return 0;
 	}
-	if (j->seqno != r->seqno)
+	/*
+	 * Before the first one more may have come into tables than it knows of: what was ingested
+	 * while it was empty. Its first operation, if it has any, tells whether it follows.
+	 */
+	if (i ? j->seqno != r->seqno : j->seqno > r->seqno)
 		return fail_journal(r, i, KV_E_journal_damaged,
 				    "it does not follow from what is before it");
 	return 0;

@@ -341,7 +341,7 @@ static uint64_t group_bytes(const struct group *g)
  */
 static void sum_up(struct kv_db *db, struct group *g)
 {
-	bool low = kv_space_is_low(db, group_bytes(g));
+	bool low = kv_space_is_low(db, &db->space, group_bytes(g));
 	size_t kept = 0;
 
 	kv_counters_trim(db->counter_cache);
