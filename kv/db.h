@@ -288,7 +288,7 @@ bool kv_err_passes(int err);
 /* KV_E_no_space for an error of the env that means so; other errors as they are. */
 int kv_err_space(int err);
 
-/* --- write.c, write_counter.c -------------------------------------------------------------- */
+/* --- write.c, write_counter.c, write_pressure.c -------------------------------------------- */
 
 /*
  * Makes the memtable immutable and starts a new one, with a new journal; there must
@@ -301,6 +301,8 @@ int kv_memtable_switch(struct kv_db *db) KV_REQUIRES(&db->commit_mu) KV_NODISCAR
  */
 bool kv_memtable_frees_much(const struct kv_db *db, const struct kv_memtable *m);
 void kv_counter_cache_free(struct kv_counter_cache *c);
+/* Level 0 is below its limit on return, if compactions can do that. With inline_work does nothing. */
+int kv_level0_wait(struct kv_db *db) KV_NODISCARD;
 
 /* May the batch still be written? 0, or the error that kv_write_if() returns. */
 typedef int kv_write_check_fn(struct kv_db *db, void *arg);

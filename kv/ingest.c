@@ -449,7 +449,10 @@ static int commit(struct kv_ingest *in)
 	if (atomic_load_explicit(&in->db->poisoned, memory_order_acquire))
 		return KV_E_poisoned;
 	KV_TRY(finish_files(in));
-	return in->edit.add_count ? flush_and_install(in) : 0;
+	if (!in->edit.add_count)
+		return 0;
+	KV_TRY(kv_level0_wait(in->db));
+	return flush_and_install(in);
 }
 
 static void report(struct kv_ingest *in)

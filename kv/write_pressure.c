@@ -105,12 +105,17 @@ static void slow_down(struct kv_db *db, const struct kv_batch *b)
 }
 
 /* Level 0 is at its limit: waits until a compaction has made room. */
-static int wait_for_compaction(struct kv_db *db)
+int kv_level0_wait(struct kv_db *db)
 {
 	struct kv_env *env = db->store.env;
-	uint64_t start = env->ops->monotonic_ns(env), failures;
+	uint64_t start, failures;
 	int err = 0;
 
+	if (db->options.inline_work ||
+	    atomic_load_explicit(&db->level0_count, memory_order_relaxed) <
+		    db->options.level0_tables_max)
+		return 0;
+	start = env->ops->monotonic_ns(env);
 	kv_count(&db->counters.stopped_writes, 1);
 	kv_mutex_lock(&db->mu);
 	failures = db->compact_failures;
@@ -134,7 +139,7 @@ int kv_pressure(struct kv_db *db, const struct kv_batch *b)
 		return 0;
 	if (atomic_load_explicit(&db->level0_count, memory_order_relaxed) >=
 	    db->options.level0_tables_max)
-		return wait_for_compaction(db);
+		return kv_level0_wait(db);
 	slow_down(db, b);
 	return 0;
 }

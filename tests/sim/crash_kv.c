@@ -314,6 +314,31 @@ static bool step_write(struct run *r)
 	return true;
 }
 
+/* A sorted run is as good as a batch, and durable. Some are given up. */
+static bool step_ingest(struct run *r)
+{
+	bool commits = ref_chance(&r->random, 80);
+	struct kv_ingest *in;
+	struct ref next;
+	int err;
+
+	if (!ok(r, kv_ingest_new(r->db, &in)))
+		return false;
+	next = ref_gen_ingest(&r->gen, &r->states[r->begun], in, &err);
+	if (!err && commits) {
+		r->states[++r->begun] = next;
+		next = (struct ref){ 0 };
+		err = kv_ingest_commit(in);
+	}
+	kv_ingest_free(in);
+	ref_done(&next);
+	if (!ok(r, err))
+		return false;
+	if (commits)
+		r->synced = r->done = r->begun;
+	return true;
+}
+
 static void count_collections(struct run *r)
 {
 	struct kv_stats s;
@@ -366,7 +391,9 @@ static bool step(struct run *r)
 		return step_durable(r, kv_sync(r->db));
 	if (what < 8)
 		return step_close(r);
-	if (what < 12) {
+	if (what < 11)
+		return step_ingest(r);
+	if (what < 15) {
 		if (r->snap) {
 			kv_snapshot_free(r->db, r->snap);
 			r->snap = NULL;
