@@ -637,6 +637,7 @@ static void advance_pointer(struct job *j)
 static int job_run(struct job *j)
 {
 	struct kv_db *db = j->db;
+	uint64_t start = kv_now_ns(db);
 	bool harmless = true;
 	int err = 0;
 
@@ -656,6 +657,8 @@ static int job_run(struct job *j)
 	}
 	advance_pointer(j);
 	kv_count(&db->counters.compactions, 1);
+	if (!j->pick.move)
+		kv_latency_add(db, KV_LATENCY_compact, start);
 	kv_msg(&db->store.msg, KV_MSG_INFO,
 	       "%s %zu tables of level %d with %zu of level %d: %zu tables",
 	       j->pick.move ? "moved" : "compacted", j->pick.upper_count, j->pick.level,

@@ -63,6 +63,9 @@ int kv_pick_range(const struct kv_version *v, const struct kv_pick_options *o, i
 		  int output_level, struct kv_slice begin, struct kv_slice end,
 		  kv_fileno number_max, struct kv_pick *out, bool *out_busy) KV_NODISCARD;
 
+/* Bytes of tables by which levels exceed their limits: what compactions will have to take down. */
+uint64_t kv_pick_debt(const struct kv_version *v, uint64_t level_base_bytes);
+
 /* --- spans of keys ------------------------------------------------------------------------ */
 
 /* User keys from begin to end, end included unless end_open. */

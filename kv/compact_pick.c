@@ -310,9 +310,9 @@ int kv_pick_table(const struct kv_version *v, const struct kv_pick_options *o, i
 
 /* --- choosing ----------------------------------------------------------------------------- */
 
-static uint64_t level_bytes_max(const struct kv_pick_options *o, int level)
+static uint64_t level_bytes_max(uint64_t level_base_bytes, int level)
 {
-	uint64_t bytes = o->level_base_bytes;
+	uint64_t bytes = level_base_bytes;
 
 	for (int i = 1; i < level; i++)
 		bytes *= KV_LEVEL_FACTOR;
@@ -331,7 +331,22 @@ static double level_score(const struct kv_version *v, const struct kv_pick_optio
 	for (size_t i = 0; i < l->count; i++)
 		if (!l->tables[i]->busy)
 			bytes += l->tables[i]->meta.file_bytes;
-	return (double)bytes / (double)level_bytes_max(o, level);
+	return (double)bytes / (double)level_bytes_max(o->level_base_bytes, level);
+}
+
+uint64_t kv_pick_debt(const struct kv_version *v, uint64_t level_base_bytes)
+{
+	uint64_t debt = 0;
+
+	if (v->levels[0].count >= KV_LEVEL0_TABLES_COMPACT)
+		debt = v->levels[0].bytes;
+	for (int level = 1; level + 1 < KV_LEVELS; level++) {
+		uint64_t max = level_bytes_max(level_base_bytes, level);
+
+		if (v->levels[level].bytes > max)
+			debt += v->levels[level].bytes - max;
+	}
+	return debt;
 }
 
 /*

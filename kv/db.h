@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "kv/batch.h"
+#include "kv/histogram.h"
 #include "kv/journal.h"
 #include "kv/kv.h"
 #include "kv/list.h"
@@ -92,6 +93,22 @@ struct kv_counters {
 static inline void kv_count(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* One of so many is timed. */
+enum {
+#define X(name, one_of, text) KV_TIMED_##name = (one_of),
+	KV_LATENCIES(X)
+#undef X
+};
+
+/*
+ * Has its turn been drawn, at so many counted before? Not simply each nth: what callers do may
+ * have a period, too.
+ */
+static inline bool kv_is_drawn(uint64_t count, uint32_t one_of)
+{
+	return (count * 0x9e3779b97f4a7c15 >> 32) % one_of == 0;
 }
 
 struct kv_db {
@@ -199,7 +216,19 @@ struct kv_db {
 	_Atomic uint32_t level0_count, imm_full; /* for back-pressure: looks without the lock */
 	_Atomic uint64_t delay_until_ns; /* what writers have booked, see write_pressure.c */
 	struct kv_counters counters;
+	struct kv_histogram latencies[KV_LATENCY_KINDS];
+	_Atomic uint64_t writes;	/* begun: for drawing those that are timed */
 };
+
+static inline uint64_t kv_now_ns(struct kv_db *db)
+{
+	return db->store.env->ops->monotonic_ns(db->store.env);
+}
+
+static inline void kv_latency_add(struct kv_db *db, enum kv_latency_kind kind, uint64_t start_ns)
+{
+	kv_histogram_add(&db->latencies[kind], kv_now_ns(db) - start_ns);
+}
 
 /* --- options.c ---------------------------------------------------------------------------- */
 

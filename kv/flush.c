@@ -298,10 +298,9 @@ static int finish_flush(struct kv_db *db, kv_seqno seqno, uint64_t ns_per_kib, i
 
 int kv_flush_one(struct kv_db *db)
 {
-	struct kv_env *env = db->store.env;
 	struct kv_memtable *m;
 	kv_fileno journal_min;
-	uint64_t start, ns_per_kib;
+	uint64_t start, ns;
 	kv_seqno seqno;
 	int err;
 
@@ -323,14 +322,17 @@ int kv_flush_one(struct kv_db *db)
 	journal_min = kv_memtable_journal_no(db->imm_count > 1 ? db->imm[1] : db->mem);
 	kv_mutex_unlock(&db->mu);
 
-	start = env->ops->monotonic_ns(env);
+	start = kv_now_ns(db);
 	if (atomic_load_explicit(&db->poisoned, memory_order_acquire))
 		err = KV_E_poisoned;
 	else
 		err = flush_memtable(db, m, seqno, journal_min);
-	ns_per_kib = (env->ops->monotonic_ns(env) - start) / (kv_memtable_bytes(m) / 1024 + 1);
+	ns = kv_now_ns(db) - start;
+	if (!err)
+		kv_histogram_add(&db->latencies[KV_LATENCY_flush], ns);
+	ns /= kv_memtable_bytes(m) / 1024 + 1;
 	kv_memtable_unref(m);
-	return finish_flush(db, seqno, ns_per_kib, err);
+	return finish_flush(db, seqno, ns, err);
 }
 
 /* --- asked for -------------------------------------------------------------------------------------- */

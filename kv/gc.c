@@ -470,6 +470,7 @@ static void report_run(const struct kv_gc_run *r)
 static int collect(struct kv_db *db, bool *out_did)
 {
 	KV_AUTO(run_done) struct kv_gc_run r = { .db = db };
+	uint64_t start = kv_now_ns(db);
 	bool moved = false;
 	int err;
 
@@ -488,8 +489,10 @@ static int collect(struct kv_db *db, bool *out_did)
 		err = kv_gc_move(&r, &moved);
 	if (err == KV_E_poisoned)
 		return err;
-	if (moved)
+	if (moved) {
+		kv_latency_add(db, KV_LATENCY_collect, start);
 		report_run(&r);
+	}
 	if (r.damaged || r.useless) {
 		skip_victims(&r);
 		err = 0;

@@ -295,6 +295,15 @@ int kv_compact(struct kv_db *db, struct kv_slice begin, struct kv_slice end) KV_
 int kv_space(struct kv_db *db, uint64_t *out_bytes_all, uint64_t *out_bytes_free) KV_NODISCARD;
 /* Returns when background work has nothing left to do, or with its error. */
 int kv_wait_idle(struct kv_db *db) KV_NODISCARD;
+/*
+ * About how many bytes of files the keys in [begin, end) take (data NULL: from the first, to
+ * the last key), with their share of memtables; also what is overwritten or deleted and not gone
+ * yet. Reads the indexes of the tables that lie at the ends of the range, and no data.
+ */
+int kv_approximate_bytes(struct kv_db *db, struct kv_slice begin, struct kv_slice end,
+			 uint64_t *out_bytes) KV_NODISCARD;
+
+/* --- what it tells of itself -------------------------------------------------------------- */
 
 #define KV_LEVELS 7
 
@@ -342,5 +351,43 @@ struct kv_stats {
 };
 
 void kv_stats(struct kv_db *db, struct kv_stats *out_stats);
+
+/*
+ * How long things take, since the store was opened. What happens too often to be timed each time is
+ * drawn: one of so many.
+ */
+#define KV_LATENCIES(x)                                                         \
+	/* name		one of	what */                                         \
+	x(get,		16,	"gets")                                         \
+	x(seek,		16,	"seeks of iterators")                           \
+	x(write,	4,	"batches, until they are visible")              \
+	x(durable,	1,	"batches, until they are durable")              \
+	x(sync,		1,	"syncs of journals and segments")               \
+	x(flush,	1,	"memtables written to tables")                  \
+	x(compact,	1,	"compactions")                                  \
+	x(collect,	1,	"collections of garbage in the value log")
+
+enum kv_latency_kind {
+#define X(name, one_of, text) KV_LATENCY_##name,
+	KV_LATENCIES(X)
+#undef X
+	KV_LATENCY_KINDS
+};
+
+/* Quantiles are exact to a sixteenth, rounded up. All 0 when count is. */
+struct kv_latency {
+	uint64_t count;			/* that were timed */
+	uint64_t mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns;
+};
+
+void kv_latency(struct kv_db *db, enum kv_latency_kind kind, struct kv_latency *out_latency);
+
+/*
+ * The same and more by name, as text for people (appended to out) or as a number. The property
+ * "properties" lists all names. KV_E_not_found when there is none of that name; and, for a number,
+ * when it is one that is text only.
+ */
+int kv_property(struct kv_db *db, const char *name, struct kv_buf *out) KV_NODISCARD;
+int kv_property_number(struct kv_db *db, const char *name, uint64_t *out_number) KV_NODISCARD;
 
 #endif

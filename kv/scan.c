@@ -345,12 +345,27 @@ static void find_backward(struct kv_iter *it)
 
 /* --- moving ------------------------------------------------------------------------------- */
 
+struct seek {
+	struct kv_db *db;	/* NULL: it is not timed */
+	uint64_t start_ns;
+};
+
 /* Before a move that doesn't depend on where the iterator is: an old error is forgotten. */
-static void begin_seek(struct kv_iter *it)
+static struct seek begin_seek(struct kv_iter *it)
 {
-	kv_count(&it->db->counters.seeks, 1);
+	struct kv_db *db = it->db;
+	bool timed = kv_is_drawn(atomic_fetch_add_explicit(&db->counters.seeks, 1,
+							   memory_order_relaxed), KV_TIMED_seek);
+
 	it->valid = false;
 	it->error = 0;
+	return timed ? (struct seek){ db, kv_now_ns(db) } : (struct seek){ 0 };
+}
+
+static void end_seek(struct seek *s)
+{
+	if (s->db)
+		kv_latency_add(s->db, KV_LATENCY_seek, s->start_ns);
 }
 
 static bool make_target(struct kv_iter *it, struct kv_slice user, kv_seqno seqno,
@@ -374,7 +389,8 @@ static void seek_before(struct kv_iter *it, struct kv_slice user)
 
 void kv_iter_seek(struct kv_iter *it, struct kv_slice key)
 {
-	begin_seek(it);
+	KV_AUTO(end_seek) struct seek s = begin_seek(it);
+
 	if (it->has_lower && kv_slice_cmp(key, kv_buf_slice(&it->lower)) < 0)
 		key = kv_buf_slice(&it->lower);
 	if (!make_target(it, key, it->snapshot, KV_KIND_MAX))
@@ -385,7 +401,8 @@ void kv_iter_seek(struct kv_iter *it, struct kv_slice key)
 
 void kv_iter_seek_prev(struct kv_iter *it, struct kv_slice key)
 {
-	begin_seek(it);
+	KV_AUTO(end_seek) struct seek s = begin_seek(it);
+
 	if (it->has_upper && kv_slice_cmp(key, kv_buf_slice(&it->upper)) >= 0) {
 		seek_before(it, kv_buf_slice(&it->upper));
 		return;
@@ -397,20 +414,26 @@ void kv_iter_seek_prev(struct kv_iter *it, struct kv_slice key)
 	find_backward(it);
 }
 
-void kv_iter_seek_first(struct kv_iter *it)
+static void seek_first(struct kv_iter *it)
 {
-	if (it->has_lower) {
-		kv_iter_seek(it, kv_buf_slice(&it->lower));
-		return;
-	}
-	begin_seek(it);
+	KV_AUTO(end_seek) struct seek s = begin_seek(it);
+
 	it->cursor->ops->seek_first(it->cursor);
 	find_forward(it, false);
 }
 
+void kv_iter_seek_first(struct kv_iter *it)
+{
+	if (it->has_lower)
+		kv_iter_seek(it, kv_buf_slice(&it->lower));
+	else
+		seek_first(it);
+}
+
 void kv_iter_seek_last(struct kv_iter *it)
 {
-	begin_seek(it);
+	KV_AUTO(end_seek) struct seek s = begin_seek(it);
+
 	if (it->has_upper) {
 		seek_before(it, kv_buf_slice(&it->upper));
 		return;

@@ -612,6 +612,8 @@ static int commit_and_sync(struct kv_db *db, struct kv_writer *w, bool sync)
 int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, void *arg, bool sync)
 {
 	struct kv_writer w = { .batch = b, .check = check, .check_arg = arg };
+	bool timed;
+	uint64_t start;
 	int err;
 
 	if (b->error)
@@ -625,6 +627,10 @@ int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, 
 	if (b->user_bytes > KV_BATCH_BYTES_MAX)
 		return KV_E_too_big;
 
+	timed = sync || kv_is_drawn(atomic_fetch_add_explicit(&db->writes, 1,
+							       memory_order_relaxed),
+				     KV_TIMED_write);
+	start = timed ? kv_now_ns(db) : 0;
 	KV_TRY(kv_pressure(db, b));
 	kv_mutex_init(&w.mu);
 	kv_cond_init(&w.cond);
@@ -638,6 +644,8 @@ int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, 
 	kv_writer_done(db, &w);
 	kv_cond_done(&w.cond);
 	kv_mutex_done(&w.mu);
+	if (timed && !err)
+		kv_latency_add(db, sync ? KV_LATENCY_durable : KV_LATENCY_write, start);
 	if (db->options.inline_work)
 		kv_work_schedule(db);
 	return err;
