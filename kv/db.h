@@ -4,7 +4,7 @@
  *
  * Lock order: inline_mu, parts_lock, commit_mu, install_mu, mu, then anything
  * below the engine. queue_mu, sync_mu and obsolete_mu are leaves: nothing is
- * locked under them.
+ * locked under them; nor under the lock of the event log, which any thread may take.
  *	inline_mu	with inline_work: one caller at a time does the work
  *	parts_lock	shared: a batch refers to existing values, until its memtable
  *			does; exclusive: a segment is being declared dead
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "kv/batch.h"
+#include "kv/eventlog.h"
 #include "kv/histogram.h"
 #include "kv/journal.h"
 #include "kv/kv.h"
@@ -116,6 +117,7 @@ struct kv_db {
 	struct kv_options options;	/* with the defaults filled in */
 	struct kv_store store;
 	struct kv_env_file *lock;
+	struct kv_eventlog *log;	/* NULL: no events are logged */
 	struct kv_cache *cache;
 	struct kv_filecache *files;
 	struct kv_sst_counters sst_counters;
@@ -217,6 +219,7 @@ struct kv_db {
 	_Atomic uint64_t delay_until_ns; /* what writers have booked, see write_pressure.c */
 	struct kv_counters counters;
 	struct kv_histogram latencies[KV_LATENCY_KINDS];
+	_Atomic bool slowed;		/* writers are, and that was logged */
 	_Atomic uint64_t writes;	/* begun: for drawing those that are timed */
 };
 

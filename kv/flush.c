@@ -138,6 +138,8 @@ static int finish_table(struct flush *f, struct kv_edit *edit)
 	if (err)
 		kv_obsolete_add(f->db, KV_FILE_TABLE, meta.number);
 	kv_count(&f->db->counters.flush_bytes, meta.file_bytes);
+	kv_event(f->db->log, "table", "table=%" PRIu64 " level=0 entries=%" PRIu64
+		 " file_bytes=%" PRIu64, meta.number, meta.entries, meta.file_bytes);
 	kv_msg(&f->db->store.msg, KV_MSG_INFO,
 	       "%s: flushed %" PRIu64 " operations to table %" PRIu64 ", %" PRIu64 " bytes",
 	       f->db->store.path, kv_memtable_count(f->m), meta.number, meta.file_bytes);
@@ -330,6 +332,10 @@ int kv_flush_one(struct kv_db *db)
 	ns = kv_now_ns(db) - start;
 	if (!err)
 		kv_histogram_add(&db->latencies[KV_LATENCY_flush], ns);
+	kv_event(db->log, "flush", "operations=%" PRIu64 " memtable_bytes=%" PRIu64
+		 " seqno=%" PRIu64 " journal_min=%" PRIu64 " us=%" PRIu64 " result=\"%s\"",
+		 kv_memtable_count(m), kv_memtable_bytes(m), seqno, journal_min, ns / 1000,
+		 err ? kv_err_text(err) : "good");
 	ns /= kv_memtable_bytes(m) / 1024 + 1;
 	kv_memtable_unref(m);
 	return finish_flush(db, seqno, ns, err);

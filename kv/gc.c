@@ -150,6 +150,8 @@ static int drop_dead(struct kv_db *db, bool *out_did)
 	if (err)
 		return err;
 	kv_count(&db->counters.segments_dropped, edit.segment_delete_count);
+	kv_event(db->log, "drop", "segments=%zu first=%" PRIu64, edit.segment_delete_count,
+		 edit.segment_deletes[0].number);
 	kv_msg(&db->store.msg, KV_MSG_INFO, "dropped %zu segments of the value log",
 	       edit.segment_delete_count);
 	*out_did = true;
@@ -456,8 +458,12 @@ static void set_result(struct kv_db *db, int err)
 		       kv_err_text(err));
 }
 
-static void report_run(const struct kv_gc_run *r)
+static void report_run(const struct kv_gc_run *r, uint64_t start_ns)
 {
+	kv_event(r->db->log, "collect", "segments=%zu first=%" PRIu64 " bytes=%" PRIu64
+		 " copied_bytes=%" PRIu64 " tables=%zu us=%" PRIu64, r->victim_count,
+		 r->victims[0], r->victim_bytes, r->copied_bytes, r->table_count,
+		 (kv_now_ns(r->db) - start_ns) / 1000);
 	kv_count(&r->db->counters.gc_runs, 1);
 	kv_count(&r->db->counters.gc_copied_bytes, r->copied_bytes);
 	kv_msg(&r->db->store.msg, KV_MSG_INFO,
@@ -491,7 +497,7 @@ static int collect(struct kv_db *db, bool *out_did)
 		return err;
 	if (moved) {
 		kv_latency_add(db, KV_LATENCY_collect, start);
-		report_run(&r);
+		report_run(&r, start);
 	}
 	if (r.damaged || r.useless) {
 		skip_victims(&r);

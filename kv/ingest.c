@@ -455,22 +455,31 @@ static int commit(struct kv_ingest *in)
 	return flush_and_install(in);
 }
 
-static void report(struct kv_ingest *in)
+static void report(struct kv_ingest *in, uint64_t start_ns)
 {
 	struct kv_db *db = in->db;
+	int level_min = KV_LEVELS - 1;
 
 	kv_count(&db->counters.ingests, 1);
+	for (size_t i = 0; i < in->edit.add_count; i++)
+		level_min = KV_MIN(level_min, in->edit.adds[i].level);
+	kv_event(db->log, "ingest", "keys=%" PRIu64 " tables=%zu segments=%zu level_min=%d seqno=%"
+		 PRIu64 " us=%" PRIu64, in->entries, in->edit.add_count,
+		 in->segment_count + !!in->segment, level_min, in->seqno - 1,
+		 (kv_now_ns(db) - start_ns) / 1000);
 	kv_msg(&db->store.msg, KV_MSG_INFO, "%s: took in %" PRIu64 " keys, in %zu tables",
 	       db->store.path, in->entries, in->edit.add_count);
 }
 
 int kv_ingest_commit(struct kv_ingest *in)
 {
+	uint64_t start = kv_now_ns(in->db);
+
 	if (in->error)
 		return in->error;
 	in->error = kv_err_space(commit(in));
 	if (!in->error)
-		report(in);
+		report(in, start);
 	/* With the store poisoned the edit may be durable nevertheless, and the tables must stay. */
 	if (!in->error || in->error == KV_E_poisoned)
 		kv_edit_done(&in->edit);

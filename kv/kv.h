@@ -64,6 +64,7 @@ struct kv_options {
 	uint32_t level0_tables_slow;	/* writers are slowed down from here on [8] */
 	uint32_t level0_tables_max;	/* and stopped here [20] */
 	bool no_compression;
+	bool no_event_log;		/* else events are written to the file LOG, which is never synced */
 	/*
 	 * No threads: flush and compaction run inside kv_write(), kv_flush() and
 	 * kv_compact(). For tests that want the same I/O in the same order each time.

@@ -41,6 +41,7 @@ static int dir_file_cmp(const void *a, const void *b)
 static bool is_known_name(const char *name)
 {
 	return !strcmp(name, KV_NAME_LOCK) || !strcmp(name, KV_NAME_ROOT_NEW) ||
+	       !strcmp(name, KV_NAME_LOG) || !strcmp(name, KV_NAME_LOG_OLD) ||
 	       !strcmp(name, "lost+found");
 }
 
@@ -403,6 +404,9 @@ static int replay_all(struct replay *r, const struct kv_dir_files *files)
 		KV_TRY(replay_journal(r, i));
 		torn_bytes += r->journals[i].tail.torn_bytes;
 	}
+	kv_event(r->db->log, "recover", "journals=%zu operations=%" PRIu64 " seqno=%" PRIu64
+		 " torn_bytes=%" PRIu64 " stopped=%d", r->count, r->operations, r->seqno,
+		 torn_bytes, r->stopped);
 	if (r->operations || torn_bytes || r->stopped)
 		kv_msg(&r->store->msg, KV_MSG_INFO,
 		       "%s: recovered %" PRIu64 " operations from %zu journals; %" PRIu64

@@ -18,6 +18,8 @@
  */
 #include "kv/write.h"
 
+#include <inttypes.h>
+
 #define GROUP_BYTES_MAX (1 * KV_MIB)	/* encoded; a larger batch makes a group of its own */
 #define GROUP_BULK_BYTES_MAX (16 * KV_MIB)
 #define GROUP_WRITERS_MAX 256		/* one iovec each */
@@ -165,12 +167,13 @@ static bool memtable_is_full(struct kv_db *db)
 /* Waits until a memtable has been flushed, or until that has failed. */
 static int wait_for_flush(struct kv_db *db)
 {
-	uint64_t start = db->store.env->ops->monotonic_ns(db->store.env), failures;
+	uint64_t start = kv_now_ns(db), failures, us;
 	int err = 0;
 
 	if (db->options.inline_work)
 		return kv_flush_one(db);
 	kv_count(&db->counters.stopped_writes, 1);
+	kv_event(db->log, "stall_begin", "reason=flush memtables=%d", KV_IMM_MAX + 1);
 	kv_mutex_lock(&db->mu);
 	failures = db->flush_failures;
 	kv_work_want_locked(db);
@@ -183,8 +186,9 @@ static int wait_for_flush(struct kv_db *db)
 			kv_cond_wait(&db->done_cond, &db->mu);
 	}
 	kv_mutex_unlock(&db->mu);
-	kv_count(&db->counters.stop_us,
-		 (db->store.env->ops->monotonic_ns(db->store.env) - start) / 1000);
+	us = (kv_now_ns(db) - start) / 1000;
+	kv_count(&db->counters.stop_us, us);
+	kv_event(db->log, "stall_end", "reason=flush us=%" PRIu64, us);
 	return err;
 }
 

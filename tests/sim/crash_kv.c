@@ -100,6 +100,7 @@ static struct kv_options options(struct kv_env *env)
 		.msg = { getenv("VERBOSE") ? print_message : NULL, NULL, KV_MSG_DEBUG },
 		.create = true,
 		.inline_work = true,
+		.no_event_log = true,
 		.cache_bytes = 64 * KV_KIB,
 		.memtable_bytes = roll(0, 8 * KV_KIB),
 		.bulk_bytes_per_memtable = roll(1, 32 * KV_KIB),

@@ -517,6 +517,7 @@ static struct kv_options round_options(bool tiny, bool inline_work)
 	struct kv_options o = {
 		.create = true,
 		.inline_work = inline_work,
+		.no_event_log = true,
 		.msg = { print_message, NULL, getenv("VERBOSE") ? KV_MSG_DEBUG : KV_MSG_WARN },
 	};
 

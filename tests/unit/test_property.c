@@ -128,7 +128,8 @@ UNIT(every_property_has_something_to_say)
 	ck_ok(kv_flush(f.db));
 	put_range(300, 310);
 	ck_ok(kv_property(f.db, "properties", &names));
-	for (char *name = strtok((char *)names.data, "\n"); name; name = strtok(NULL, "\n")) {
+	for (char *at, *name = strtok_r((char *)names.data, "\n", &at); name;
+	     name = strtok_r(NULL, "\n", &at)) {
 		KV_AUTO(kv_buf_done) struct kv_buf text = KV_BUF_INIT;
 		uint64_t n;
 		int err = kv_property_number(f.db, name, &n);
