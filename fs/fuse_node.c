@@ -214,7 +214,7 @@ static int stats_text(struct fs *fs, struct kvfs_stats_text *out)
 			     "%-20s %20llu  bytes of all files of the store\n"
 			     "%-20s %20llu  bytes of the value log\n"
 			     "%-20s %20llu  of them, referred to by tables\n"
-			     "%-20s %20llu  percent of them that are not\n"
+			     "%-20s %20llu  percent of them that nothing refers to\n"
 			     "%-20s %20llu  bytes of tables that wait for compaction\n",
 			     "inodes", (unsigned long long)f.inodes, "bytes_used",
 			     (unsigned long long)f.bytes_used, "inodes_known",

@@ -9,9 +9,16 @@
 
 /* --- numbers --------------------------------------------------------------------------------- */
 
-static uint64_t garbage_of(const struct kv_stats *s)
+/* What neither tables nor memtables refer to in the value log. */
+static uint64_t garbage_bytes(struct kv_db *db, const struct kv_stats *s)
 {
-	return s->segment_bytes > s->segment_bytes_live ? s->segment_bytes - s->segment_bytes_live : 0;
+	struct kv_readstate *rs = kv_readstate_ref(db);
+	uint64_t used = s->segment_bytes_live + kv_memtable_bulk_bytes(rs->mem);
+
+	for (uint32_t i = 0; i < rs->imm_count; i++)
+		used += kv_memtable_bulk_bytes(rs->imm[i]);
+	kv_readstate_unref(rs);
+	return s->segment_bytes > used ? s->segment_bytes - used : 0;
 }
 
 static uint64_t table_count(struct kv_db *db, const struct kv_stats *s)
@@ -34,16 +41,9 @@ static uint64_t table_bytes(struct kv_db *db, const struct kv_stats *s)
 	return n;
 }
 
-static uint64_t garbage_bytes(struct kv_db *db, const struct kv_stats *s)
-{
-	(void)db;
-	return garbage_of(s);
-}
-
 static uint64_t garbage_percent(struct kv_db *db, const struct kv_stats *s)
 {
-	(void)db;
-	return s->segment_bytes ? (uint64_t)(100.0 * (double)garbage_of(s) /
+	return s->segment_bytes ? (uint64_t)(100.0 * (double)garbage_bytes(db, s) /
 					     (double)s->segment_bytes) : 0;
 }
 
