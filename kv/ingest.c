@@ -8,14 +8,14 @@
  * from there. All entries of a table have the same number, and each table its own.
  *
  * The commit stops the writers, flushes what is in memory, and finds for each table the deepest level
- * where it goes in between: nothing that it overlaps may lie at that level or above (K13). A running compaction
- * counts with all that lies between its inputs, where it may write to; and none is chosen until
+ * where it goes in between: nothing that it overlaps may lie at that level or above (K13). A running
+ * compaction counts with all that lies between its inputs, where it may write to; and none is chosen until
  * the tables are in. The numbers are published last: so who reads sees all or nothing.
  *
  * CRASH: tables, segments and their names are durable before the edit (K5); segments were registered
  * when they were made (K4). Stop before the edit: tables that nothing names, which the
- * next opening deletes, and segments that nothing refers to, which are dropped. Stop behind it: all is there. The
- * edit makes the last number that of the run, while the present journal knows a smaller one;
+ * next opening deletes, and segments that nothing refers to, which are dropped. Stop behind it: all
+ * is there. The edit makes the last number that of the run, while the present journal knows a smaller one;
  * it is empty then, since the memtable is (recover.c).
  */
 #include <inttypes.h>

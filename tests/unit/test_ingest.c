@@ -314,6 +314,31 @@ UNIT(iterators_and_counters_see_one_or_the_other)
 }
 UNIT_END
 
+UNIT(transactions_notice_it)
+{
+	struct kv_txn *meets, *other;
+	struct kv_buf got = KV_BUF_INIT;
+
+	setup();
+	put(1, 1);
+	put(500, 1);
+	ck_ok(kv_txn_begin(f.db, &meets));
+	ck_ok(kv_txn_begin(f.db, &other));
+	ck_ok(kv_txn_get(meets, kv_slice_str("k000001"), &got));
+	ck_ok(kv_txn_get(other, kv_slice_str("k000500"), &got));
+	kv_txn_put(meets, kv_slice_str("x"), kv_slice_str("y"), KV_HINT_NONE);
+	kv_txn_put(other, kv_slice_str("x"), kv_slice_str("z"), KV_HINT_NONE);
+	ingest(0, 100, 1, 5);
+	ck_assert_int_eq(kv_txn_commit(meets, false), KV_E_conflict);
+	ck_ok(kv_txn_commit(other, false));
+	kv_txn_free(meets);
+	kv_txn_free(other);
+	kv_buf_done(&got);
+	dbfix_expect(&f, "x", "z");
+	teardown();
+}
+UNIT_END
+
 /* Runs that lie side by side, in any order, all come to the deepest level. */
 UNIT(runs_side_by_side_do_not_pile_up)
 {
@@ -641,6 +666,7 @@ UNIT_MAIN("ingest", all_is_there_and_on_the_deepest_level, nothing_is_there_with
 	  an_empty_one_changes_nothing, keys_must_ascend,
 	  it_is_newer_than_all_before_the_commit_and_older_than_all_after,
 	  a_crash_behind_the_commit_loses_nothing, iterators_and_counters_see_one_or_the_other,
+	  transactions_notice_it,
 	  runs_side_by_side_do_not_pile_up, runs_that_overlap_pile_up_and_are_compacted,
 	  hints_and_no_compression, read_only_and_poisoned, no_space_for_a_table,
 	  no_space_for_values, what_is_kept_back_is_not_taken,
