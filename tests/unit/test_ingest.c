@@ -537,6 +537,7 @@ UNIT(beside_writers_readers_and_compactions)
 
 	dbfix_init(&f, dbfix_seed(1));
 	f.options.inline_work = false;
+	f.options.no_event_log = false;
 	dbfix_open(&f);
 	ingest_round(0);
 	stop = false;
