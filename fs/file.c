@@ -6,8 +6,11 @@
 #include "fs/extent.h"
 #include "fs/perm.h"
 
-/* One call of fs_copy_range() does no more than this, so that its batch stays small. */
-#define FS_COPY_BYTES_MAX ((uint64_t)64 << 20)
+/*
+ * One call of fs_copy_range() does no more than this, so that its batch stays small: parts count in
+ * it (KV_BATCH_BYTES_MAX) as if they were copied, which they are where they can't be shared.
+ */
+#define FS_COPY_BYTES_MAX ((uint64_t)16 << 20)
 
 /* Files whose bytes lie in the attributes are kept for a later version, that would set a feature. */
 static int check_regular(struct fs *fs, const struct fs_attr *attr)

@@ -67,6 +67,11 @@ static const struct opt {
 	{ "group", OPT_IGNORED, NO_FIELD, NO_FIELD, 0, 0 },
 	{ "nofail", OPT_IGNORED, NO_FIELD, NO_FIELD, 0, 0 },
 	{ "_netdev", OPT_IGNORED, NO_FIELD, NO_FIELD, 0, 0 },
+	/* What the kernel tells of a mount, mount(8) hands back with a remount. */
+	{ "user_id=", OPT_IGNORED, NO_FIELD, NO_FIELD, 0, 0 },
+	{ "group_id=", OPT_IGNORED, NO_FIELD, NO_FIELD, 0, 0 },
+	{ "blksize=", OPT_IGNORED, NO_FIELD, NO_FIELD, 0, 0 },
+	{ "max_read=", OPT_IGNORED, NO_FIELD, NO_FIELD, 0, 0 },
 	{ "comment=", OPT_IGNORED, NO_FIELD, NO_FIELD, 0, 0 },
 	{ "x-*", OPT_IGNORED, NO_FIELD, NO_FIELD, 0, 0 },
 	{ "X-*", OPT_IGNORED, NO_FIELD, NO_FIELD, 0, 0 },

@@ -15,6 +15,12 @@
 
 #define LOCK_WAIT_S 60
 
+static const struct option long_options[] = {
+	{ "help", no_argument, NULL, 'h' },
+	{ "version", no_argument, NULL, 'V' },
+	{ NULL, 0, NULL, 0 },
+};
+
 static const char help[] =
 	"usage: fsck.kvfs [-a|-p|-n|-y] [-f] [-v] [-C] STORE\n"
 	"\n"
@@ -169,7 +175,7 @@ int main(int argc, char **argv)
 
 	opterr = 0;
 	/* The number behind -C is where a graphical caller of fsck(8) would read: it is not used. */
-	while ((c = getopt(argc, argv, "apnyfvC::hV")) != -1) {
+	while ((c = getopt_long(argc, argv, "apnyfvC::hV", long_options, NULL)) != -1) {
 		switch (c) {
 		case 'a':
 		case 'p':

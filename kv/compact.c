@@ -713,12 +713,9 @@ static struct kv_pick_options pick_options_locked(struct kv_db *db) KV_REQUIRES(
 	struct kv_pick_options o = {
 		.level_base_bytes = db->options.level_base_bytes,
 		.table_bytes = db->options.table_bytes,
-		.oldest_snapshot = db->seqno_published,
+		.oldest_snapshot = kv_snapshot_oldest_locked(db),
 	};
 
-	if (!kv_list_empty(&db->snapshots))
-		o.oldest_snapshot = kv_container_of(db->snapshots.next, struct kv_snapshot,
-						    link)->seqno;
 	for (int i = 0; i < KV_LEVELS; i++)
 		if (db->compact_pointer[i].bytes)
 			o.pointers[i] = kv_buf_slice(&db->compact_pointer[i]);

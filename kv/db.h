@@ -2,9 +2,11 @@
  * struct kv_db, its locks and states. Only the files of the engine layer
  * (options open write flush read scan compact gc worker stats) include this.
  *
- * Lock order: inline_mu, parts_lock, commit_mu, install_mu, mu, then anything
+ * Lock order: names_mu, inline_mu, parts_lock, commit_mu, install_mu, mu, then anything
  * below the engine. queue_mu, sync_mu and obsolete_mu are leaves: nothing is
- * locked under them; nor under the lock of the event log, which any thread may take.
+ * locked under them, but a waiting writer's own lock under sync_mu; and the lock of the event log,
+ * which any thread may take whatever it holds.
+ *	names_mu	one named snapshot is made or dropped at a time
  *	inline_mu	with inline_work: one caller at a time does the work
  *	parts_lock	shared: a batch refers to existing values, until its memtable
  *			does; exclusive: a segment is being declared dead
@@ -123,6 +125,7 @@ struct kv_db {
 	struct kv_sst_counters sst_counters;
 	struct kv_obsolete_sink obsolete_sink;
 	struct kv_pool *pool;		/* helpers; NULL with inline_work */
+	struct kv_mutex names_mu;
 	struct kv_mutex inline_mu;
 
 	/* Commit: guarded by commit_mu (only the leader holds it for long). */
@@ -242,7 +245,7 @@ int kv_options_fill(const struct kv_options *in, struct kv_options *out) KV_NODI
 int kv_table_build_new(struct kv_db *db, kv_fileno number, int level, struct kv_sst_build **out)
 	KV_NODISCARD;
 
-/* --- read.c: the read state, gets, snapshots ------------------------------------------ */
+/* --- read.c: the read state, gets ------------------------------------------------------ */
 
 /*
  * Never NULL. Takes no lock. A reader of the present takes the read state first and
@@ -272,8 +275,16 @@ int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value,
 		   struct kv_vlog_ahead *ahead, struct kv_buf *out) KV_NODISCARD;
 /* Length of that value; KV_E_bad_record. */
 int kv_value_bytes(enum kv_kind kind, struct kv_slice value, uint32_t *out_bytes) KV_NODISCARD;
-/* Seqnos that must stay readable, ascending, the present last. The caller frees *out. */
+
+/* --- snapshot.c ------------------------------------------------------------------------- */
+
+/*
+ * Seqnos that must stay readable: those of snapshots, named or not, and the present, which is the
+ * last; ascending. The caller frees *out. (While a store is being opened, kv_snapset_seqnos().)
+ */
 int kv_snapshot_seqnos(struct kv_db *db, kv_seqno **out, size_t *out_count) KV_NODISCARD;
+/* The first of them. */
+kv_seqno kv_snapshot_oldest_locked(struct kv_db *db) KV_REQUIRES(&db->mu);
 
 /* --- live.c: journals and segments that are being written --------------------------------- */
 
@@ -304,7 +315,7 @@ int kv_live_prepare(struct kv_db *db, bool *out_did) KV_NODISCARD;
 
 /* --- sync.c: what is durable, and what if that fails --------------------------------------- */
 
-/* Everything up to seqno is durable on return. Poisons. No lock may be held but commit_mu. */
+/* Everything up to seqno is durable on return. Poisons. No lock may be held but commit_mu or names_mu. */
 int kv_sync_to(struct kv_db *db, kv_seqno seqno) KV_NODISCARD;
 /* Everything that was appended to any live segment before is durable on return. Poisons. */
 int kv_sync_segments(struct kv_db *db) KV_NODISCARD;

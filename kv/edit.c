@@ -14,6 +14,8 @@ void kv_edit_done(struct kv_edit *e)
 	free(e->segment_adds);
 	free(e->segment_seals);
 	free(e->segment_deletes);
+	free(e->snapshot_adds);
+	free(e->snapshot_deletes);
 	memset(e, 0, sizeof(*e));
 }
 
@@ -97,6 +99,39 @@ int kv_edit_delete_segment(struct kv_edit *e, kv_fileno number)
 	return append_segment(&e->segment_deletes, &e->segment_delete_count, number, 0);
 }
 
+bool kv_snapshot_name_is_good(const char *name)
+{
+	size_t bytes = strnlen(name, KV_SNAPSHOT_NAME_BYTES_MAX + 1);
+
+	return bytes && bytes <= KV_SNAPSHOT_NAME_BYTES_MAX;
+}
+
+static int append_snapshot(struct kv_snapshot_info **array, size_t *count,
+			   const struct kv_snapshot_info *info)
+{
+	struct kv_snapshot_info *grown = grow(*array, *count, sizeof(*grown));
+
+	if (!grown)
+		return -ENOMEM;
+	*array = grown;
+	(*array)[(*count)++] = *info;
+	return 0;
+}
+
+int kv_edit_add_snapshot(struct kv_edit *e, const struct kv_snapshot_info *info)
+{
+	return append_snapshot(&e->snapshot_adds, &e->snapshot_add_count, info);
+}
+
+int kv_edit_delete_snapshot(struct kv_edit *e, const char *name)
+{
+	struct kv_snapshot_info info = { .seqno = 0 };
+
+	KV_ASSERT(kv_snapshot_name_is_good(name));
+	memcpy(info.name, name, strlen(name) + 1);
+	return append_snapshot(&e->snapshot_deletes, &e->snapshot_delete_count, &info);
+}
+
 /* --- encoding --------------------------------------------------------------------- */
 
 static int put_field(struct kv_buf *to, enum kv_edit_tag tag, struct kv_slice value)
@@ -159,6 +194,25 @@ static int put_tables(struct kv_buf *to, const struct kv_edit *e)
 	return 0;
 }
 
+static int put_snapshots(struct kv_buf *to, const struct kv_edit *e)
+{
+	KV_AUTO(kv_buf_done) struct kv_buf value = KV_BUF_INIT;
+
+	for (size_t i = 0; i < e->snapshot_delete_count; i++)
+		KV_TRY(put_field(to, KV_TAG_NAMED_SNAPSHOT_DELETE,
+				 kv_slice_str(e->snapshot_deletes[i].name)));
+	for (size_t i = 0; i < e->snapshot_add_count; i++) {
+		const struct kv_snapshot_info *s = &e->snapshot_adds[i];
+
+		kv_buf_reset(&value);
+		KV_TRY(kv_buf_append_prefixed(&value, kv_slice_str(s->name)));
+		KV_TRY(kv_buf_append_varint(&value, s->seqno));
+		KV_TRY(kv_buf_append_varint(&value, s->made_ns));
+		KV_TRY(put_field(to, KV_TAG_NAMED_SNAPSHOT_ADD, kv_buf_slice(&value)));
+	}
+	return 0;
+}
+
 int kv_edit_encode(const struct kv_edit *e, struct kv_buf *out)
 {
 	if (e->is_snapshot)
@@ -179,6 +233,7 @@ int kv_edit_encode(const struct kv_edit *e, struct kv_buf *out)
 	}
 	for (size_t i = 0; i < e->segment_delete_count; i++)
 		KV_TRY(put_number(out, KV_TAG_SEGMENT_DELETE, e->segment_deletes[i].number));
+	KV_TRY(put_snapshots(out, e));
 	return put_tables(out, e);
 }
 
@@ -273,6 +328,37 @@ static int take_segment(struct kv_slice s, bool with_bytes, struct kv_edit_segme
 	return append_segment(array, count, number, bytes);
 }
 
+static int take_name(struct kv_slice s, struct kv_snapshot_info *out)
+{
+	if (!s.bytes || s.bytes > KV_SNAPSHOT_NAME_BYTES_MAX || memchr(s.data, 0, s.bytes))
+		return KV_E_bad_record;
+	memcpy(out->name, s.data, s.bytes);
+	return 0;
+}
+
+/* No more than there may be: so what is damaged cannot ask for much memory. */
+static int take_snapshot(struct kv_slice s, struct kv_edit *e)
+{
+	struct kv_snapshot_info info = { .seqno = 0 };
+	struct kv_slice name;
+
+	if (e->snapshot_add_count == KV_SNAPSHOTS_MAX || !kv_take_prefixed(&s, &name) ||
+	    !kv_take_varint(&s, &info.seqno) || !kv_take_varint(&s, &info.made_ns) || s.bytes)
+		return KV_E_bad_record;
+	KV_TRY(take_name(name, &info));
+	return kv_edit_add_snapshot(e, &info);
+}
+
+static int take_deleted_snapshot(struct kv_slice s, struct kv_edit *e)
+{
+	struct kv_snapshot_info info = { .seqno = 0 };
+
+	if (e->snapshot_delete_count == KV_SNAPSHOTS_MAX)
+		return KV_E_bad_record;
+	KV_TRY(take_name(s, &info));
+	return kv_edit_delete_snapshot(e, info.name);
+}
+
 static int take_field(uint64_t tag, struct kv_slice s, struct kv_edit *e)
 {
 	switch (tag) {
@@ -297,6 +383,10 @@ static int take_field(uint64_t tag, struct kv_slice s, struct kv_edit *e)
 		return take_segment(s, true, &e->segment_seals, &e->segment_seal_count);
 	case KV_TAG_SEGMENT_DELETE:
 		return take_segment(s, false, &e->segment_deletes, &e->segment_delete_count);
+	case KV_TAG_NAMED_SNAPSHOT_ADD:
+		return take_snapshot(s, e);
+	case KV_TAG_NAMED_SNAPSHOT_DELETE:
+		return take_deleted_snapshot(s, e);
 	default:
 		return tag & 1 ? 0 : KV_E_newer_format;
 	}

@@ -20,8 +20,9 @@ enum kv_edit_tag {
 	KV_TAG_SEGMENT_SEAL = 14,	/* number, bytes: nothing is appended any more */
 	KV_TAG_SEGMENT_DELETE = 16,	/* number */
 	KV_TAG_SNAPSHOT = 18,		/* the whole state follows in this edit: first of a manifest */
-	KV_TAG_NAMED_SNAPSHOT_ADD = 20,	/* kept: name, seqno */
-	KV_TAG_NAMED_SNAPSHOT_DELETE = 22, /* kept: name */
+	/* With these, the root has KV_FEATURE_NAMED_SNAPSHOTS. */
+	KV_TAG_NAMED_SNAPSHOT_ADD = 20,	/* name (prefixed), seqno, when it was made */
+	KV_TAG_NAMED_SNAPSHOT_DELETE = 22, /* name (all of the value) */
 	KV_TAG_COMPACT_POINTER = 25,	/* ignorable: level, user key where the next compaction begins */
 };
 
@@ -45,6 +46,8 @@ struct kv_edit {
 	size_t add_count, delete_count;
 	struct kv_edit_segment *segment_adds, *segment_seals, *segment_deletes;
 	size_t segment_add_count, segment_seal_count, segment_delete_count;
+	struct kv_snapshot_info *snapshot_adds, *snapshot_deletes; /* of a deletion only the name */
+	size_t snapshot_add_count, snapshot_delete_count;
 };
 
 void kv_edit_done(struct kv_edit *e);
@@ -54,6 +57,11 @@ int kv_edit_delete_table(struct kv_edit *e, int level, kv_fileno number) KV_NODI
 int kv_edit_add_segment(struct kv_edit *e, kv_fileno number) KV_NODISCARD;
 int kv_edit_seal_segment(struct kv_edit *e, kv_fileno number, uint64_t bytes) KV_NODISCARD;
 int kv_edit_delete_segment(struct kv_edit *e, kv_fileno number) KV_NODISCARD;
+int kv_edit_add_snapshot(struct kv_edit *e, const struct kv_snapshot_info *info) KV_NODISCARD;
+/* The name must be a good one: kv_snapshot_name_is_good(). */
+int kv_edit_delete_snapshot(struct kv_edit *e, const char *name) KV_NODISCARD;
+/* Is it neither empty nor too long? The bytes may be any. */
+bool kv_snapshot_name_is_good(const char *name);
 
 int kv_edit_encode(const struct kv_edit *e, struct kv_buf *out) KV_NODISCARD;
 /* KV_E_bad_record, KV_E_newer_format (an unknown tag). *out must be all zero; done it also after a failure. */

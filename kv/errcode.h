@@ -33,7 +33,12 @@
 	x(15, -E2BIG,               too_big,           "a key, a value or a batch is too big") \
 	x(16, -ENOSPC,              no_space,          "no space left for the store")   \
 	x(17, -EINVAL,              bad_option,        "an option is out of its range") \
-	x(18, -EAGAIN,              conflict,          "another batch has changed what the transaction relies on")
+	x(18, -EAGAIN,              conflict,          "another batch has changed what the transaction relies on") \
+	x(19, -EINVAL,              bad_name,          "the name of a snapshot is empty or too long") \
+	x(20, -EEXIST,              snapshot_exists,   "there is a snapshot of that name already") \
+	x(21, -ENOENT,              no_snapshot,       "there is no snapshot of that name") \
+	x(22, -EMLINK,              too_many_snapshots, "there are as many snapshots as there may be") \
+	x(23, -EXDEV,               other_filesystem,  "the checkpoint would lie on another filesystem")
 
 #define KV_ERR_BASE (-4096)
 enum kv_errcode {

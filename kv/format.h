@@ -31,8 +31,11 @@ typedef uint64_t kv_fileno;	/* 0 is none */
  * A reader that doesn't know a bit of features_required refuses the store; of
  * features_write, opens it read-only only; of features_ignorable, goes on.
  */
-#define KV_FEATURES_REQUIRED_KNOWN ((uint64_t)0)
+#define KV_FEATURES_REQUIRED_KNOWN KV_FEATURE_NAMED_SNAPSHOTS
 #define KV_FEATURES_WRITE_KNOWN ((uint64_t)0)
+
+/* Required, as long as the manifest tells of named snapshots: who doesn't know them would drop what they see. */
+#define KV_FEATURE_NAMED_SNAPSHOTS ((uint64_t)1 << 0)
 
 #define KV_ROOT_MAGIC "kvfsroot"
 

@@ -65,32 +65,54 @@ static struct kv_version *switch_version(struct kv_db *db, const struct kv_edit 
 }
 
 /*
- * A manifest that has grown is replaced. No space for it: the old one goes on.
- * Any other failure leaves it open which of the two the root names.
+ * Puts a new manifest that begins with v in the place of the old one. After a failure but
+ * KV_E_no_space and -ENOMEM it is open which of the two the root names.
  */
-static int rotate_manifest(struct kv_db *db) KV_REQUIRES(&db->install_mu)
+static int replace_manifest(struct kv_db *db, const struct kv_version *v)
+	KV_REQUIRES(&db->install_mu)
 {
+	kv_fileno number = kv_fileno_take(db);
 	struct kv_manifest_state state;
 	struct kv_manifest *m;
-	kv_fileno number;
-	int err;
 
-	if (!kv_manifest_is_long(db->manifest))
-		return 0;
-	number = kv_fileno_take(db);
 	kv_mutex_lock(&db->mu);
 	state = db->state;
 	kv_mutex_unlock(&db->mu);
-	/* The version changes under install_mu only. */
-	err = kv_manifest_create(&db->store, number, db->version, &state, &m);
-	if (err == KV_E_no_space || err == -ENOMEM)
-		return 0;
-	if (err)
-		return kv_poison(db, err);
+	KV_TRY(kv_manifest_create(&db->store, number, v, &state, &m));
 	kv_obsolete_add(db, KV_FILE_MANIFEST, kv_manifest_number(db->manifest));
 	kv_manifest_free(db->manifest);
 	db->manifest = m;
 	return 0;
+}
+
+/* A manifest that has grown is replaced. No space for it: the old one goes on. */
+static int rotate_manifest(struct kv_db *db) KV_REQUIRES(&db->install_mu)
+{
+	int err;
+
+	if (!kv_manifest_is_long(db->manifest))
+		return 0;
+	/* The version changes under install_mu only. */
+	err = replace_manifest(db, db->version);
+	if (!err || err == KV_E_no_space || err == -ENOMEM)
+		return 0;
+	return kv_poison(db, err);
+}
+
+/*
+ * The edit, which leads to v, becomes durable. The first one that names a snapshot does so
+ * with a new manifest, since no program that doesn't know these may open the store from then on: the
+ * root's pointing to the manifest also gives the store the feature (K6).
+ */
+static int record(struct kv_db *db, const struct kv_edit *edit, const struct kv_version *v)
+	KV_REQUIRES(&db->install_mu)
+{
+	if (!edit->snapshot_add_count ||
+	    db->store.features_required & KV_FEATURE_NAMED_SNAPSHOTS)
+		return kv_manifest_append(db->manifest, edit);
+	/* The numbers that go into the new manifest are those of before. */
+	KV_ASSERT(!edit->has_journal_min && !edit->has_seqno);
+	return replace_manifest(db, v);
 }
 
 static int install_locked(struct kv_db *db, struct kv_edit *edit, bool flushed)
@@ -108,7 +130,7 @@ static int install_locked(struct kv_db *db, struct kv_edit *edit, bool flushed)
 	if (err)
 		return err;
 	rs = kv_readstate_new();
-	err = rs ? kv_manifest_append(db->manifest, edit) : -ENOMEM;
+	err = rs ? record(db, edit, v) : -ENOMEM;
 	if (err) {
 		kv_readstate_unref(rs);
 		kv_version_unref(v);

@@ -50,7 +50,7 @@ struct kv_options {
 
 	bool create;			/* make a store in an empty or new directory */
 	bool error_if_exists;
-	bool read_only;			/* writes nothing at all; needs no write permission */
+	bool read_only;			/* see below */
 
 	uint64_t cache_bytes;		/* block cache: blocks, indexes, filters [32 MiB] */
 	uint64_t memtable_bytes;	/* a memtable is flushed at this size [16 MiB] */
@@ -77,6 +77,14 @@ struct kv_options {
  * -ENOENT when there is no such directory, KV_E_not_a_store when it holds no
  * store and create is not set (or it holds other files), KV_E_exists,
  * KV_E_locked when another process has it open, KV_E_newer_format.
+ *
+ * With read_only, nothing at all is written: no file is made, changed, cut or removed, nor
+ * opened for writing. So neither write permission nor a medium that can be written is needed.
+ * What a crash has left in journals is replayed into memory only, again by each opening.
+ * Any number of processes may have a store open so, but none while one has it open for writing,
+ * and the other way round: who comes second gets KV_E_locked. (Where the file LOCK is missing, as
+ * in a copy that left it out, nobody is kept away. A reader then sees the state that it found, or
+ * gets errors for files that are gone; never wrong data.)
  */
 int kv_open(const char *dir, const struct kv_options *options, struct kv_db **out_db)
 	KV_NODISCARD;
@@ -153,10 +161,42 @@ int kv_sync(struct kv_db *db) KV_NODISCARD;
 
 /*
  * The state at one moment: reads that are given it see that and nothing later.
- * It keeps old versions of values alive, so don't keep it for long.
+ * It keeps old versions of values alive, so don't keep it for long. NULL when out of memory.
  */
 struct kv_snapshot *kv_snapshot_new(struct kv_db *db);
 void kv_snapshot_free(struct kv_db *db, struct kv_snapshot *s);
+
+/*
+ * Named snapshots are part of the store: they stay when it is closed, in a crash, and in a
+ * checkpoint, until they are dropped; and so does all that they see, however it is
+ * overwritten. A name is 1 to KV_SNAPSHOT_NAME_BYTES_MAX bytes of any kind but 0.
+ *
+ * A store that has one can't be opened by programs that don't know them; when the last one is
+ * dropped, they can again after the next opening for writing.
+ */
+#define KV_SNAPSHOT_NAME_BYTES_MAX 255
+#define KV_SNAPSHOTS_MAX 1024
+
+struct kv_snapshot_info {
+	char name[KV_SNAPSHOT_NAME_BYTES_MAX + 1];
+	uint64_t seqno;			/* the last operation that it sees */
+	uint64_t made_ns;		/* since 1970, by the system's clock then */
+};
+
+/*
+ * Makes one of the present. It is durable on return, with everything before it. KV_E_bad_name,
+ * KV_E_snapshot_exists, KV_E_too_many_snapshots: nothing has changed. After KV_E_poisoned only
+ * opening the store again tells whether it is there.
+ */
+int kv_snapshot_create(struct kv_db *db, const char *name) KV_NODISCARD;
+/* Durable on return. KV_E_no_snapshot. Those that kv_snapshot_open() has given stay good. */
+int kv_snapshot_drop(struct kv_db *db, const char *name) KV_NODISCARD;
+/* For reads, as from kv_snapshot_new(); free it likewise. KV_E_no_snapshot. */
+int kv_snapshot_open(struct kv_db *db, const char *name, struct kv_snapshot **out_snap)
+	KV_NODISCARD;
+/* All of them, the oldest first; free(*out_infos), which is NULL when there are none. */
+int kv_snapshot_list(struct kv_db *db, struct kv_snapshot_info **out_infos, size_t *out_count)
+	KV_NODISCARD;
 
 /* snap may be NULL: the present. KV_E_not_found. *out is overwritten on success only. */
 int kv_get(struct kv_db *db, const struct kv_snapshot *snap, struct kv_slice key,
@@ -306,6 +346,24 @@ int kv_approximate_bytes(struct kv_db *db, struct kv_slice begin, struct kv_slic
 
 /* --- what it tells of itself -------------------------------------------------------------- */
 
+/*
+ * Makes a store of its own in a new directory, with a state of this store that has
+ * everything written before the call (and maybe some of what is written beside it, but always a
+ * prefix of the order of batches), and with the named snapshots that were made before. Writers and readers go on meanwhile.
+ *
+ * It flushes, and then costs little: files that are finished are hard links, so the directory
+ * must be on the same filesystem; of what is being written (a segment of the value log, at most) copies
+ * are made. Both stores have the same files then, and neither ever writes into them: each may be used,
+ * compacted and deleted without the other's noticing. Damage to a shared file is damage to both.
+ *
+ * On return the checkpoint is durable. It becomes a store in its last step: what a crash leaves
+ * before is a directory without the file CURRENT, which no opening takes for a store; remove it.
+ * After any failure the directory is removed again, as far as that works, and this store
+ * is as it was: -EEXIST when there is something of that name, -ENOENT when its parent is missing,
+ * KV_E_other_filesystem, KV_E_no_space, other errors of the system.
+ */
+int kv_checkpoint(struct kv_db *db, const char *dir) KV_NODISCARD;
+
 #define KV_LEVELS 7
 
 struct kv_stats {
@@ -318,7 +376,8 @@ struct kv_stats {
 	uint64_t segment_bytes;		/* files of the value log */
 	uint64_t segment_bytes_live;	/* of that, referenced by tables (an upper bound) */
 	uint64_t disk_bytes;		/* all files of the store */
-	uint64_t snapshots;
+	uint64_t snapshots;		/* given out and not freed */
+	uint64_t named_snapshots;
 	/* Since the store was opened: */
 #define KV_COUNTERS(x)                                                          \
 	x(batches,		"batches written")                              \

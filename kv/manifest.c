@@ -238,8 +238,11 @@ static void append_mark(struct kv_manifest *m)
 int kv_manifest_append(struct kv_manifest *m, const struct kv_edit *e)
 {
 	uint64_t edit_no = m->edit_no + 1;
-	int err = append_durably(m, e);
+	int err;
 
+	KV_ASSERT(e->is_snapshot || !e->snapshot_add_count ||
+		  m->store->features_required & KV_FEATURE_NAMED_SNAPSHOTS);
+	err = append_durably(m, e);
 	if (err)
 		return kv_fail(&m->store->msg, err, "%s/%s: edit %" PRIu64 " cannot be written: %s",
 			       m->store->path,
@@ -302,11 +305,20 @@ static int point_root(struct kv_store *s, kv_fileno number)
 	return is_no_space(err) ? -EIO : not_harmless(err);
 }
 
+/* What the root has to say of the manifest: set while it names snapshots, and not for longer. */
+static void set_features(struct kv_store *s, const struct kv_version *v)
+{
+	s->features_required &= ~KV_FEATURE_NAMED_SNAPSHOTS;
+	if (v->snapshots)
+		s->features_required |= KV_FEATURE_NAMED_SNAPSHOTS;
+}
+
 int kv_manifest_create(struct kv_store *s, kv_fileno number, const struct kv_version *v,
 		       const struct kv_manifest_state *state, struct kv_manifest **out)
 {
 	KV_AUTO(kv_edit_done) struct kv_edit e = { 0 };
 	KV_AUTO(manifest_freep) struct kv_manifest *m = NULL;
+	uint64_t features;
 	int err;
 
 	KV_ASSERT(number && number < state->next_fileno);
@@ -322,7 +334,13 @@ int kv_manifest_create(struct kv_store *s, kv_fileno number, const struct kv_ver
 			(void)kv_store_unlink(s, KV_FILE_MANIFEST, number);
 		return is_no_space(err) ? KV_E_no_space : err;
 	}
-	KV_TRY(point_root(s, number));
+	features = s->features_required;
+	set_features(s, v);
+	err = point_root(s, number);
+	if (err) {
+		s->features_required = features;
+		return err;
+	}
 	*out = m;
 	m = NULL;
 	return 0;

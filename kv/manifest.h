@@ -31,7 +31,8 @@ int kv_manifest_load(struct kv_store *s, kv_fileno manifest_no,
 
 /*
  * Starts a manifest with the number, holding the whole state, durable, and
- * points the root to it. The number must be below state->next_fileno. With
+ * points the root to it, with the features that the version needs (to s->features_required
+ * as well). The number must be below state->next_fileno. With
  * KV_E_no_space and -ENOMEM the root is as it was; after any other failure it may
  * name either, and both manifests must stay.
  */
@@ -42,7 +43,8 @@ int kv_manifest_create(struct kv_store *s, kv_fileno number, const struct kv_ver
 int kv_manifest_close(struct kv_manifest *m) KV_NODISCARD;
 void kv_manifest_free(struct kv_manifest *m);
 /*
- * Appends the edit and makes it durable. With KV_E_no_space, -ENOMEM and
+ * Appends the edit and makes it durable. One that adds a named snapshot only if the root
+ * has KV_FEATURE_NAMED_SNAPSHOTS; else a new manifest is needed. With KV_E_no_space, -ENOMEM and
  * KV_E_too_big nothing was written, and it may be tried again. After any other
  * failure only opening the store again tells whether the edit counts: until
  * then the files that it names must stay, and those that it deletes, too.

@@ -26,6 +26,7 @@
 
 static void locks_init(struct kv_db *db)
 {
+	kv_mutex_init(&db->names_mu);
 	kv_mutex_init(&db->inline_mu);
 	kv_mutex_init(&db->commit_mu);
 	kv_mutex_init(&db->queue_mu);
@@ -48,6 +49,7 @@ static void locks_init(struct kv_db *db)
 
 static void locks_done(struct kv_db *db)
 {
+	kv_mutex_done(&db->names_mu);
 	kv_mutex_done(&db->inline_mu);
 	kv_mutex_done(&db->commit_mu);
 	kv_mutex_done(&db->queue_mu);
@@ -517,11 +519,9 @@ static int remove_unnamed(struct kv_db *db, const struct kv_dir_files *files)
 
 static int go_on(struct kv_db *db, const struct kv_dir_files *files, struct kv_edit *edit)
 {
-	const kv_seqno present = KV_SEQNO_MAX;
-
 	KV_TRY(seal_segments(db, edit));
 	if (kv_memtable_count(db->mem))
-		KV_TRY(kv_flush_table(db, db->mem, &present, 1, NULL, edit));
+		KV_TRY(kv_replay_flush(db, edit));
 	KV_TRY(begin_journal(db));
 	KV_TRY(switch_root(db, edit));
 	KV_TRY(remove_unnamed(db, files));

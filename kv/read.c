@@ -1,5 +1,5 @@
 /*
- * Reading: the read state, gets, and snapshots. No lock is taken by a get.
+ * Reading: the read state, and gets. No lock is taken by a get.
  *
  * The read state is found through one atomic word: the pointer in the low 48
  * bits, and above it a transient count. To take a reference, a reader
@@ -264,79 +264,4 @@ int kv_get(struct kv_db *db, const struct kv_snapshot *snap, struct kv_slice key
 int kv_exists(struct kv_db *db, const struct kv_snapshot *snap, struct kv_slice key)
 {
 	return kv_get(db, snap, key, NULL);
-}
-
-/* --- snapshots ------------------------------------------------------------------------------- */
-
-/*
- * seqno_published is read under mu, here and in kv_snapshot_seqnos(): so a
- * compaction either knows the snapshot, or has a present that is not later.
- */
-struct kv_snapshot *kv_snapshot_new(struct kv_db *db)
-{
-	struct kv_snapshot *s = malloc(sizeof(*s));
-
-	if (!s)
-		return NULL;
-	kv_mutex_lock(&db->mu);
-	s->seqno = atomic_load_explicit(&db->seqno_published, memory_order_acquire);
-	kv_list_push_back(&db->snapshots, &s->link);
-	kv_mutex_unlock(&db->mu);
-	return s;
-}
-
-void kv_snapshot_free(struct kv_db *db, struct kv_snapshot *s)
-{
-	if (!s)
-		return;
-	kv_mutex_lock(&db->mu);
-	kv_list_remove(&s->link);
-	/* What it has kept may be compacted away now. */
-	kv_work_want_locked(db);
-	kv_mutex_unlock(&db->mu);
-	free(s);
-}
-
-static size_t snapshot_count_locked(struct kv_db *db) KV_REQUIRES(&db->mu)
-{
-	size_t n = 0;
-
-	kv_list_for_each(l, &db->snapshots)
-		n++;
-	return n;
-}
-
-int kv_snapshot_seqnos(struct kv_db *db, kv_seqno **out, size_t *out_count)
-{
-	kv_seqno *seqnos = NULL;
-	size_t n = 0, room = 0;
-
-	kv_mutex_lock(&db->mu);
-	/* Memory is taken without the lock, so look again whether it suffices. */
-	while (room <= snapshot_count_locked(db)) {
-		room = snapshot_count_locked(db) + 8;
-		kv_mutex_unlock(&db->mu);
-		free(seqnos);
-		seqnos = malloc(room * sizeof(*seqnos));
-		if (!seqnos)
-			return -ENOMEM;
-		kv_mutex_lock(&db->mu);
-	}
-	kv_list_for_each(l, &db->snapshots) {
-		kv_seqno s = kv_container_of(l, struct kv_snapshot, link)->seqno;
-
-		if (!n || seqnos[n - 1] != s)
-			seqnos[n++] = s;
-	}
-	{
-		kv_seqno present = atomic_load_explicit(&db->seqno_published,
-							memory_order_acquire);
-
-		if (!n || seqnos[n - 1] != present)
-			seqnos[n++] = present;
-	}
-	kv_mutex_unlock(&db->mu);
-	*out = seqnos;
-	*out_count = n;
-	return 0;
 }

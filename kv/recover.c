@@ -15,6 +15,7 @@
  *	value of a pointer before it			is not looked at: whoever reads it, reports it
  *	seqnos don't go on, operations are malformed	error: the checksum was right
  *	journal without a header			made when the power failed, if it is empty
+ *	less than a named snapshot has seen		error: it was made when that was durable
  */
 #include "kv/recover.h"
 
@@ -275,10 +276,21 @@ static int check_chunk(struct replay *r, size_t i, const struct kv_chunk *c, boo
 	return 0;
 }
 
+int kv_replay_flush(struct kv_db *db, struct kv_edit *edit)
+{
+	kv_seqno *snapshots;
+	size_t n;
+	int err;
+
+	KV_TRY(kv_snapset_seqnos(db->version->snapshots, KV_SEQNO_MAX, &snapshots, &n));
+	err = kv_flush_table(db, db->mem, snapshots, n, NULL, edit);
+	free(snapshots);
+	return err;
+}
+
 /* What is in memory goes to a table, when it is too much. */
 static int flush_if_full(struct replay *r)
 {
-	const kv_seqno present = KV_SEQNO_MAX;
 	struct kv_db *db = r->db;
 	struct kv_memtable *next;
 
@@ -288,7 +300,7 @@ static int flush_if_full(struct replay *r)
 	if (!next)
 		return -ENOMEM;
 	{
-		int err = kv_flush_table(db, db->mem, &present, 1, NULL, r->edit);
+		int err = kv_replay_flush(db, r->edit);
 
 		kv_memtable_unref(err ? next : db->mem);
 		if (err)
@@ -415,6 +427,19 @@ static int replay_all(struct replay *r, const struct kv_dir_files *files)
 	return 0;
 }
 
+/* A named snapshot was made when all that it sees was durable. */
+static int check_snapshots(struct replay *r)
+{
+	const struct kv_snapshot_info *newest = kv_snapset_newest(r->db->version->snapshots);
+
+	if (!newest || newest->seqno <= r->seqno)
+		return 0;
+	return kv_fail(&r->store->msg, KV_E_journal_damaged,
+		       "%s: the journals end with operation %" PRIu64 ", but snapshot \"%s\" has seen "
+		       "%" PRIu64 ", which was durable; run fsck.kvfs", r->store->path, r->seqno,
+		       newest->name, newest->seqno);
+}
+
 int kv_replay(struct kv_db *db, const struct kv_dir_files *files, struct kv_edit *edit)
 {
 	struct replay r = { .db = db, .store = &db->store, .edit = edit, .seqno = db->state.seqno };
@@ -424,6 +449,8 @@ int kv_replay(struct kv_db *db, const struct kv_dir_files *files, struct kv_edit
 	if (!db->mem)
 		return -ENOMEM;
 	err = replay_all(&r, files);
+	if (!err)
+		err = check_snapshots(&r);
 	free(r.journals);
 	if (!err)
 		db->seqno_last = r.seqno;

@@ -32,5 +32,7 @@ bool kv_dir_files_has(const struct kv_dir_files *f, enum kv_file_kind kind, kv_f
  */
 int kv_replay(struct kv_db *db, const struct kv_dir_files *files, struct kv_edit *edit)
 	KV_NODISCARD;
+/* Writes db->mem, which is replayed, to a table; medium values stay inline. */
+int kv_replay_flush(struct kv_db *db, struct kv_edit *edit) KV_NODISCARD;
 
 #endif

@@ -23,6 +23,7 @@ static void version_stats(const struct kv_version *v, struct kv_stats *s)
 			s->segment_bytes += v->segments[i].bytes;
 		s->segment_bytes_live += v->segments[i].referenced_bytes;
 	}
+	s->named_snapshots = v->snapshots ? v->snapshots->count : 0;
 }
 
 /* Of files that are being written. */

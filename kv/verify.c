@@ -593,6 +593,8 @@ static int check_op(struct verify *v, struct replay *r, const struct kv_chunk *c
 		r->j->replay_ends = true;
 	else if (why)
 		bad_pointer(v, r->file, op->key, &p, why, &r->bad);
+	if (r->j->replay_ends)
+		r->j->seqno_last = c->seqno - 1;
 	return 0;
 }
 
@@ -767,10 +769,22 @@ static bool follows(struct verify *v, const struct needed_journal *before,
 	return true;
 }
 
+/* What a named snapshot has seen was durable before. */
+static void check_snapshots(struct verify *v, kv_seqno reached)
+{
+	const struct kv_snapshot_info *newest = kv_snapset_newest(v->version->snapshots);
+
+	if (newest && newest->seqno > reached)
+		problem(v, NULL, "snapshot \"%s\" has seen operation %" PRIu64
+			", which was durable, but the journals end with %" PRIu64, newest->name,
+			newest->seqno, reached);
+}
+
 static int check_needed_journals(struct verify *v, struct needed_journal *all, size_t count)
 {
 	/* What is missing or damaged says nothing reliable of its neighbours. */
 	bool linked = count && all[0].number == v->state.journal_min;
+	kv_seqno reached = v->state.seqno;
 
 	for (size_t i = 0; i < count; i++)
 		KV_TRY(read_frame(v, &all[i]));
@@ -782,9 +796,14 @@ static int check_needed_journals(struct verify *v, struct needed_journal *all, s
 		if (!v->options->quick && all[i].has_begin)
 			KV_TRY(read_journal(v, &all[i], true));
 		KV_TRY(file_done(v, KV_FILE_JOURNAL, all[i].number));
+		if (all[i].has_begin)
+			reached = KV_MAX(reached, all[i].seqno_last);
 		if (all[i].replay_ends)
 			break;
 	}
+	/* Where they don't hang together, that was told, and how far they reach is not known. */
+	if (linked)
+		check_snapshots(v, reached);
 	return 0;
 }
 

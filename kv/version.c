@@ -99,6 +99,7 @@ void kv_version_unref(struct kv_version *v)
 	for (size_t i = 0; i < v->segment_count; i++)
 		segment_unref(v->segments[i].segment);
 	free(v->segments);
+	kv_snapset_unref(v->snapshots);
 	kv_mutex_done(&v->level_rangedels_mu);
 	free(v);
 }
@@ -504,7 +505,7 @@ static bool version_is_empty(const struct kv_version *v)
 	for (int l = 0; l < KV_LEVELS; l++)
 		if (v->levels[l].count)
 			return false;
-	return !v->segment_count;
+	return !v->segment_count && !v->snapshots;
 }
 
 int kv_version_apply(const struct kv_version *base, const struct kv_edit *edit,
@@ -524,6 +525,7 @@ int kv_version_apply(const struct kv_version *base, const struct kv_edit *edit,
 	KV_TRY(keep_tables(&a));
 	KV_TRY(add_tables(&a));
 	KV_TRY(delete_segments(&a));
+	KV_TRY(kv_snapset_apply(base ? base->snapshots : NULL, edit, &a.v->snapshots));
 	*out = a.v;
 	a.v = NULL;
 	return 0;
@@ -573,7 +575,7 @@ int kv_version_to_edit(const struct kv_version *v, struct kv_edit *out)
 	for (int l = 0; l < KV_LEVELS; l++)
 		for (size_t i = 0; i < v->levels[l].count; i++)
 			KV_TRY(kv_edit_add_table(out, l, &v->levels[l].tables[i]->meta));
-	return 0;
+	return kv_snapset_to_edit(v->snapshots, out);
 }
 
 /* --- reading -------------------------------------------------------------------------- */

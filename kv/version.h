@@ -1,6 +1,7 @@
 /*
  * The immutable, reference-counted set of files: which tables lie on which
- * level, and which segments there are, with what tables refer to in each.
+ * level, and which segments there are, with what tables refer to in each. And the
+ * named snapshots, since what they see is part of the state that these files hold.
  * Level 0 is ordered newest first and its tables may overlap; the tables of
  * a deeper level are ordered by key and never do.
  */
@@ -10,6 +11,7 @@
 #include "kv/edit.h"
 #include "kv/filecache.h"
 #include "kv/lock.h"
+#include "kv/snapset.h"
 
 /*
  * What becomes of a file that an installed edit has deleted, once the last
@@ -57,6 +59,7 @@ struct kv_version {
 	struct kv_level levels[KV_LEVELS];
 	struct kv_version_segment *segments;	/* sorted by number */
 	size_t segment_count;
+	struct kv_snapset *snapshots;	/* the named ones; NULL: none */
 
 	struct kv_mutex level_rangedels_mu;	/* made when first asked for */
 	struct kv_rangedels *level_rangedels[KV_LEVELS];
@@ -80,7 +83,7 @@ int kv_version_apply(const struct kv_version *base, const struct kv_edit *edit,
  * obsolete, and goes to the sink when the last version that has it is unreferenced.
  */
 void kv_version_retire(const struct kv_version *before, const struct kv_edit *edit);
-/* The whole of it as an edit (tables, segments; the caller adds the numbers). */
+/* The whole of it as an edit (tables, segments, snapshots; the caller adds the numbers). */
 int kv_version_to_edit(const struct kv_version *v, struct kv_edit *out) KV_NODISCARD;
 
 /*

@@ -430,20 +430,22 @@ static size_t gather(struct kv_db *db, struct group *g)
 	g->bytes = g->bulk_bytes = g->ops = g->user_bytes = 0;
 	kv_mutex_lock(&db->queue_mu);
 	kv_list_for_each(l, &db->queue) {
-		struct kv_writer *w = kv_container_of(l, struct kv_writer, link);
+		struct kv_writer *w = kv_container_of(l, struct kv_writer, link), *c = w;
 		size_t count = 0;
 
-		for (struct kv_writer *c = w; c; c = c->chain) {
+		do {
 			bytes += c->batch->encoded.bytes;
 			bulk_bytes += c->bulk_bytes;
 			count++;
-		}
+		} while ((c = c->chain) != NULL);
 		if (n && (w->check || g->count + count > GROUP_WRITERS_MAX ||
 			  bytes > GROUP_BYTES_MAX ||
 			  bulk_bytes > GROUP_BULK_BYTES_MAX))
 			break;
-		for (; w; w = w->chain)
-			g->writers[g->count++] = w;
+		c = w;
+		do
+			g->writers[g->count++] = c;
+		while ((c = c->chain) != NULL);
 		n++;
 	}
 	kv_mutex_unlock(&db->queue_mu);
@@ -518,57 +520,55 @@ static void tell(struct kv_writer *w, enum kv_turn turn)
 	kv_mutex_unlock(&w->mu);
 }
 
-/* Joins those who wait. True when it is w's turn to lead, false when all is over. */
-static bool wait_for_turn(struct kv_db *db, struct kv_writer *w)
+/* Leads, with those who wait, unless somebody else does (and may have taken it along). */
+static bool try_lead(struct kv_db *db, struct kv_writer *w)
 {
+	struct kv_writer *last = w;
 	bool leads;
 
 	kv_mutex_lock(&db->sync_mu);
-	leads = !db->durable_led;
-	db->durable_led = true;
-	if (!leads)
-		kv_list_push_back(&db->durable_queue, &w->link);
+	leads = !db->durable_led && !kv_list_empty(&w->link);
+	if (leads) {
+		db->durable_led = true;
+		kv_list_remove(&w->link);
+	}
+	for (size_t i = 1; leads && i < CHAIN_WRITERS_MAX && !kv_list_empty(&db->durable_queue);
+	     i++) {
+		last->chain = kv_container_of(db->durable_queue.next, struct kv_writer, link);
+		last = last->chain;
+		kv_list_remove(&last->link);
+	}
 	kv_mutex_unlock(&db->sync_mu);
-	if (leads)
-		return true;
-	kv_mutex_lock(&w->mu);
-	while (w->turn == KV_TURN_NONE)
-		kv_cond_wait(&w->cond, &w->mu);
-	leads = w->turn == KV_TURN_LEAD;
-	kv_mutex_unlock(&w->mu);
 	return leads;
 }
 
-static struct kv_writer *take_first_locked(struct kv_db *db) KV_REQUIRES(&db->sync_mu)
+static enum kv_turn wait_for_turn(struct kv_writer *w)
 {
-	struct kv_link *l = db->durable_queue.next;
+	enum kv_turn turn;
 
-	if (kv_list_empty(&db->durable_queue))
-		return NULL;
-	kv_list_remove(l);
-	return kv_container_of(l, struct kv_writer, link);
+	kv_mutex_lock(&w->mu);
+	while (w->turn == KV_TURN_NONE)
+		kv_cond_wait(&w->cond, &w->mu);
+	turn = w->turn;
+	w->turn = KV_TURN_NONE;
+	kv_mutex_unlock(&w->mu);
+	return turn;
 }
 
-static void take_chain(struct kv_db *db, struct kv_writer *w)
-{
-	kv_mutex_lock(&db->sync_mu);
-	for (size_t i = 1; w && i < CHAIN_WRITERS_MAX; i++)
-		w = w->chain = take_first_locked(db);
-	kv_mutex_unlock(&db->sync_mu);
-}
-
-/* Hands over to the next leader, and only then wakes those for whom it is over. */
+/*
+ * Wakes one that may lead, and then those for whom it is over. Who comes running may lead before
+ * it has woken: on a busy machine that takes long, and nobody should wait for it.
+ */
 static void end_turn(struct kv_db *db, struct kv_writer *leader)
 {
-	struct kv_writer *next;
-
 	kv_mutex_lock(&db->sync_mu);
-	next = take_first_locked(db);
-	db->durable_led = next;
+	db->durable_led = false;
+	/* Under the lock: it can't be taken along, and be gone, meanwhile. */
+	if (!kv_list_empty(&db->durable_queue))
+		tell(kv_container_of(db->durable_queue.next, struct kv_writer, link),
+		     KV_TURN_LEAD);
 	kv_mutex_unlock(&db->sync_mu);
-	if (next)
-		tell(next, KV_TURN_LEAD);
-	for (struct kv_writer *c = leader->chain; c; c = next) {
+	for (struct kv_writer *c = leader->chain, *next; c; c = next) {
 		next = c->chain;
 		tell(c, KV_TURN_OVER);
 	}
@@ -591,16 +591,25 @@ static void make_durable(struct kv_db *db, struct kv_writer *leader)
 }
 
 /*
- * Small batches that are to be durable gather while one sync runs, since they have to wait for the next
- * one anyway. Then the first commits and syncs for all of them: each of the others is woken once,
- * when all is over for it, and by a lock of its own. They wait before the queue, so that who wants no sync does not wait for theirs.
+ * Small batches that are to be durable gather while one sync runs, since they have to wait
+ * for the next one anyway. Then the first commits and syncs for all of them: each of the
+ * others is woken once, when all is over for it, and by a lock of its own. They wait before
+ * the queue, so that who wants no sync does not wait for theirs.
  */
 static int commit_durable(struct kv_db *db, struct kv_writer *w)
 {
-	if (wait_for_turn(db, w)) {
-		take_chain(db, w);
-		make_durable(db, w);
-		end_turn(db, w);
+	enum kv_turn turn = KV_TURN_NONE;
+
+	kv_mutex_lock(&db->sync_mu);
+	kv_list_push_back(&db->durable_queue, &w->link);
+	kv_mutex_unlock(&db->sync_mu);
+	while (turn != KV_TURN_OVER) {
+		if (try_lead(db, w)) {
+			make_durable(db, w);
+			end_turn(db, w);
+			break;
+		}
+		turn = wait_for_turn(w);
 	}
 	return w->result;
 }

@@ -36,7 +36,7 @@ struct kv_add {
 /* What a batch that is to be durable waits for. */
 enum kv_turn {
 	KV_TURN_NONE,
-	KV_TURN_LEAD,			/* it commits and syncs, for itself and those behind it */
+	KV_TURN_LEAD,			/* nobody leads: it may, for itself and those behind it */
 	KV_TURN_OVER,			/* somebody has done it */
 };
 

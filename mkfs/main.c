@@ -13,6 +13,12 @@
 #define EXIT_FAILED 1
 #define EXIT_USAGE 2
 
+static const struct option long_options[] = {
+	{ "help", no_argument, NULL, 'h' },
+	{ "version", no_argument, NULL, 'V' },
+	{ NULL, 0, NULL, 0 },
+};
+
 static const char help[] =
 	"usage: mkfs.kvfs [-f] [-L label] [-U uuid] [-d sourcedir] [-o options] STORE\n"
 	"\n"
@@ -120,7 +126,8 @@ int main(int argc, char **argv)
 	};
 	int c, err;
 
-	while ((c = getopt(argc, argv, "fL:U:d:o:qhV")) != -1) {
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "fL:U:d:o:qhV", long_options, NULL)) != -1) {
 		switch (c) {
 		case 'f':
 			o.force = true;

@@ -148,7 +148,7 @@ static void settle(void *p)
 
 static const struct kv_engine engine = {
 	.name = "kvfs",
-	.settings = "cache 256 MiB, memtable 64 MiB, the rest as it is by default: zstd, values from 1 KiB in the value log",
+	.settings = "cache 256 MiB, memtable 64 MiB, the rest as it is by default: LZ4, zstd in deep levels, values from 1 KiB in the value log",
 	.version = version,
 	.open = db_open,
 	.close = db_close,

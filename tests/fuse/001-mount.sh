@@ -83,3 +83,15 @@ said "mounted already"
 ! touch "$mnt/new" 2>/dev/null || fail "a read-only mount was written to"
 unmount_store
 check_store
+
+if [ "$(id -u)" = 0 ]; then
+	say "remounted, with what the kernel says of the mount, as mount(8) does it"
+	mount_store
+	options=$(awk -v m="$mnt" '$2 == m { sub(/^rw,/, "", $4); print $4 }' /proc/self/mounts)
+	"$kvfs" -o "remount,ro,$options" "$store" "$mnt"
+	! touch "$mnt/new" 2>/dev/null || fail "a mount that is read-only now was written to"
+	"$kvfs" -o "remount,rw,$options" "$store" "$mnt"
+	touch "$mnt/new"
+	unmount_store
+	check_store
+fi

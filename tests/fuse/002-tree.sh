@@ -35,6 +35,12 @@ truncate -s 5G "$mnt/large"
 [ "$(tail -c 1 "$mnt/large" | od -An -tu1 | tr -d ' ')" = 0 ]
 [ "$(stat -c %b "$mnt/large")" = 0 ]
 
+say "a file that is copied by copy_file_range"
+yes 'a line of text' | head -c 150000000 >"$mnt/full"
+cp "$mnt/full" "$mnt/full-copy"
+cmp "$mnt/full" "$mnt/full-copy"
+rm "$mnt/full" "$mnt/full-copy"
+
 say "no hole where the kernel still holds data"
 perl -e 'open(my $f, "+>", $ARGV[0]) or die; truncate($f, 1 << 20) or die; sysseek($f, 500000, 0);
 	syswrite($f, "x" x 5000) == 5000 or die; my $at = sysseek($f, 0, 3);

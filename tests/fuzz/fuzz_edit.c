@@ -18,6 +18,17 @@ static void check_tables(const struct kv_version *v)
 		FUZZ_ASSERT(v->segments[i - 1].number < v->segments[i].number);
 }
 
+static void check_snapshots(const struct kv_snapset *s)
+{
+	FUZZ_ASSERT(!s || (s->count && s->count <= KV_SNAPSHOTS_MAX));
+	for (size_t i = 0; s && i < s->count; i++) {
+		FUZZ_ASSERT(kv_snapshot_name_is_good(s->at[i].name));
+		FUZZ_ASSERT(kv_snapset_find(s, s->at[i].name) == &s->at[i]);
+		FUZZ_ASSERT(s->at[i].seqno <= KV_SEQNO_MAX);
+		FUZZ_ASSERT(!i || s->at[i - 1].seqno <= s->at[i].seqno);
+	}
+}
+
 /* *v becomes what the edit makes of it, if the edit is good. */
 static void run_edit(struct kv_slice input, struct kv_version **v)
 {
@@ -36,6 +47,7 @@ static void run_edit(struct kv_slice input, struct kv_version **v)
 	if (kv_version_apply(*v, &e, NULL, &next))
 		return;
 	check_tables(next);
+	check_snapshots(next->snapshots);
 	kv_version_unref(*v);
 	*v = next;
 }
@@ -88,6 +100,10 @@ static void seeds(fuzz_emit_fn *emit, void *arg)
 	FUZZ_OK(kv_edit_add_segment(&all, 7));
 	FUZZ_OK(kv_edit_add_segment(&all, 8));
 	FUZZ_OK(kv_edit_seal_segment(&all, 7, 4096));
+	FUZZ_OK(kv_edit_add_snapshot(&all, &(struct kv_snapshot_info){
+		.name = "daily", .seqno = 60, .made_ns = 1700000000000000000 }));
+	FUZZ_OK(kv_edit_add_snapshot(&all, &(struct kv_snapshot_info){
+		.name = "hourly", .seqno = 40, .made_ns = 1700000000000000000 }));
 	add_table(&all, 0, 10, "a", "z");
 	add_table(&all, 1, 11, "b", "c");
 	add_table(&all, 1, 12, "d", "x");
@@ -96,6 +112,9 @@ static void seeds(fuzz_emit_fn *emit, void *arg)
 	FUZZ_OK(kv_edit_delete_table(&change, 0, 10));
 	FUZZ_OK(kv_edit_delete_table(&change, 1, 12));
 	FUZZ_OK(kv_edit_delete_segment(&change, 7));
+	FUZZ_OK(kv_edit_delete_snapshot(&change, "daily"));
+	FUZZ_OK(kv_edit_add_snapshot(&change, &(struct kv_snapshot_info){
+		.name = "weekly", .seqno = 100, .made_ns = 1800000000000000000 }));
 	add_table(&change, 1, 13, "d", "z");
 	add_edit(&b, &change);
 	emit(arg, kv_buf_slice(&b));

@@ -64,12 +64,15 @@ static void seeds(fuzz_emit_fn *emit, void *arg)
 	m.refs[m.ref_count++] = (struct kv_segment_ref){ 8, 77 };
 	FUZZ_OK(kv_edit_add_segment(&e, 8));
 	FUZZ_OK(kv_edit_add_table(&e, 2, &m));
+	FUZZ_OK(kv_edit_add_snapshot(&e, &(struct kv_snapshot_info){ .name = "s", .seqno = 20 }));
 	FUZZ_OK(kv_edit_seal_segment(&gone, 8, 500));
 	FUZZ_OK(kv_edit_delete_table(&gone, 2, 9));
+	FUZZ_OK(kv_edit_delete_snapshot(&gone, "s"));
 
 	fuzz_disk_init(&d);
 	FUZZ_OK(kv_version_apply(NULL, &nothing, NULL, &v));
 	FUZZ_OK(kv_manifest_create(&d.store, NUMBER, v, &state, &manifest));
+	d.store.features_required = KV_FEATURE_NAMED_SNAPSHOTS;
 	FUZZ_OK(kv_manifest_append(manifest, &e));
 	fuzz_disk_load(&d, KV_FILE_MANIFEST, NUMBER, &b);
 	emit(arg, kv_buf_slice(&b));

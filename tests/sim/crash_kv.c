@@ -8,7 +8,7 @@
  * A round is one random workload, run twice. First it runs to its end on a simulated disk
  * which calls us before each change. There the disk is copied, and the copy crashes in several ways:
  * nothing unsynced survives, all of it, or a random part, so writes are torn, too. Each is opened
- * and looked at; and for some, the same is done once more at the changes that the opening itself makes.
+ * and looked at, with its named snapshots; and for some, the same is done once more at the changes that the opening itself makes.
  * Then the workload runs again and again, with a disk that dies under it at some change:
  * the engine must notice, promise nothing any more, and let itself be closed.
  *
@@ -27,6 +27,7 @@
 #define RECOVERY_EVERY 23	/* crashes of which the opening is crashed */
 #define USE_EVERY 5		/* crashes after which the store is used on */
 #define BATCHES_MAX 120
+#define NAMES 12			/* named snapshots; each name is used once */
 
 /* One workload and what it knows of its progress. */
 struct run {
@@ -37,6 +38,10 @@ struct run {
 	uint64_t random;
 	struct kv_snapshot *snap;
 	struct ref states[BATCHES_MAX + 1]; /* states[i]: after i batches */
+	struct name {
+		enum { NAME_NONE, NAME_BEGUN, NAME_THERE, NAME_GOING } state;
+		uint64_t batches;	/* that it sees */
+	} names[NAMES];
 	uint64_t begun, done, synced;	/* batches: written or being written; acknowledged; durable */
 	int error;			/* the first, with a dying disk */
 	uint64_t collections;		/* of garbage in the value log */
@@ -129,13 +134,15 @@ static uint64_t count_batches(struct kv_db *db)
 	return kv_le64_get(n);
 }
 
-static void check_content(struct kv_db *db, const struct ref *state)
+static void check_content_at(struct kv_db *db, const struct kv_snapshot *snap,
+			     const struct ref *state)
 {
+	struct kv_iter_options o = { .snap = snap };
 	struct kv_iter *it;
 	struct kv_slice value;
 	size_t i = 0;
 
-	CHECK_OK(kv_iter_new(db, NULL, &it));
+	CHECK_OK(kv_iter_new(db, &o, &it));
 	for (kv_iter_seek_first(it); kv_iter_valid(it); kv_iter_next(it), i++) {
 		CHECK(i < state->count);
 		CHECK(kv_slice_eq(kv_iter_key(it), ref_key_at(state, i)), "%.*s, not %.*s",
@@ -147,6 +154,48 @@ static void check_content(struct kv_db *db, const struct ref *state)
 	CHECK_OK(kv_iter_error(it));
 	CHECK(i == state->count);
 	kv_iter_free(it);
+}
+
+static void check_content(struct kv_db *db, const struct ref *state)
+{
+	check_content_at(db, NULL, state);
+}
+
+static void name_make(char *to, size_t bytes, size_t i)
+{
+	snprintf(to, bytes, "name %zu", i);
+}
+
+/*
+ * What has a name is there and sees what it saw; what was being made or dropped is there
+ * whole, or not at all; and nothing else is.
+ */
+static void check_names(const struct run *r, struct kv_db *db)
+{
+	struct kv_snapshot_info *infos;
+	size_t count, found = 0;
+
+	for (size_t i = 0; i < NAMES; i++) {
+		const struct name *n = &r->names[i];
+		struct kv_snapshot *s;
+		char name[32];
+		int err;
+
+		name_make(name, sizeof(name), i);
+		err = kv_snapshot_open(db, name, &s);
+		if (err == KV_E_no_snapshot) {
+			CHECK(n->state != NAME_THERE, "%s", name);
+			continue;
+		}
+		CHECK_OK(err);
+		CHECK(n->state != NAME_NONE, "%s", name);
+		check_content_at(db, s, &r->states[n->batches]);
+		kv_snapshot_free(db, s);
+		found++;
+	}
+	CHECK_OK(kv_snapshot_list(db, &infos, &count));
+	free(infos);
+	CHECK(count == found);
 }
 
 static void problem(void *arg, const char *file, const char *text)
@@ -165,8 +214,8 @@ static void verify(struct kv_env *env)
 	CHECK(!problems);
 }
 
-/* The store can be used on, and keeps what is written to it. */
-static void use_on(struct kv_env *env, const struct ref *state)
+/* The store can be used on, and keeps what is written to it, and what has a name. */
+static void use_on(const struct run *r, struct kv_env *env, const struct ref *state)
 {
 	struct kv_options o = options(env);
 	struct ref more = ref_copy(state);
@@ -185,6 +234,7 @@ static void use_on(struct kv_env *env, const struct ref *state)
 	check_content(db, &more);
 	CHECK_OK(kv_compact(db, (struct kv_slice){ NULL, 0 }, (struct kv_slice){ NULL, 0 }));
 	check_content(db, &more);
+	check_names(r, db);
 	CHECK_OK(kv_close(db));
 	verify(env);
 	kv_batch_free(b);
@@ -202,6 +252,7 @@ static uint64_t look(const struct run *r, struct kv_env *env)
 	n = count_batches(db);
 	CHECK(n >= r->synced && n <= r->begun, "%" PRIu64 " batches are there", n);
 	check_content(db, &r->states[n]);
+	check_names(r, db);
 	CHECK_OK(kv_close(db));
 	return n;
 }
@@ -251,7 +302,7 @@ static void look_at_crash(struct run *r, struct kv_env *image)
 		CHECK(s.results[i] == n, "%" PRIu64 " and %" PRIu64, s.results[i], n);
 	verify(image);
 	if (use)
-		use_on(image, &r->states[n]);
+		use_on(r, image, &r->states[n]);
 	kv_env_sim_free(image);
 }
 
@@ -377,6 +428,28 @@ static bool step_durable(struct run *r, int err)
 	return true;
 }
 
+/* The state is set before and after, as the machine may die in between. */
+static bool step_name(struct run *r)
+{
+	size_t i = ref_below(&r->random, NAMES);
+	struct name *n = &r->names[i];
+	char name[32];
+
+	name_make(name, sizeof(name), i);
+	if (n->state == NAME_NONE && !n->batches) {
+		*n = (struct name){ NAME_BEGUN, r->done };
+		if (!step_durable(r, kv_snapshot_create(r->db, name)))
+			return false;
+		n->state = NAME_THERE;
+	} else if (n->state == NAME_THERE) {
+		n->state = NAME_GOING;
+		if (!ok(r, kv_snapshot_drop(r->db, name)))
+			return false;
+		n->state = NAME_NONE;
+	}
+	return true;
+}
+
 static bool step(struct run *r)
 {
 	uint32_t what = ref_below(&r->random, 100);
@@ -392,9 +465,11 @@ static bool step(struct run *r)
 		return step_durable(r, kv_sync(r->db));
 	if (what < 8)
 		return step_close(r);
-	if (what < 11)
+	if (what < 16)
+		return step_name(r);
+	if (what < 19)
 		return step_ingest(r);
-	if (what < 15) {
+	if (what < 23) {
 		if (r->snap) {
 			kv_snapshot_free(r->db, r->snap);
 			r->snap = NULL;
@@ -423,6 +498,7 @@ static void run_init(struct run *r, uint64_t run_seed)
 		},
 	};
 	CHECK(r->env);
+	kv_env_sim_guard_links(r->env);
 	running = r;
 }
 
@@ -438,8 +514,10 @@ static void workload(struct run *r)
 	if (!r->db)
 		return;
 	count_collections(r);
-	if (good && !kv_env_sim_stopped(r->env))
+	if (good && !kv_env_sim_stopped(r->env)) {
 		check_content(r->db, &r->states[r->done]);
+		check_names(r, r->db);
+	}
 	kv_snapshot_free(r->db, r->snap);
 	r->snap = NULL;
 	if (ok(r, kv_close(r->db)))

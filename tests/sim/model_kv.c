@@ -1,7 +1,7 @@
 /*
  * The whole engine against a sorted array: random batches, transactions, reads, iterators,
- * snapshots, flushes, compactions and openings, and after every step both must
- * say the same.
+ * snapshots with and without names, flushes, compactions, checkpoints and openings, and
+ * after every step both must say the same.
  *
  *	SEED=n OPS=n tests/sim/model_kv
  *
@@ -17,10 +17,12 @@
 #include "kv/batch.h"
 #include "kv/env.h"
 #include "kv/lock.h"
+#include "kv/verify.h"
 #include "tests/sim/kvref.h"
 
 #define SNAPSHOTS 4
 #define ITERS 4
+#define NAMES 3		/* named snapshots of one writer */
 #define WRITERS 4
 #define TOTAL_KEY "~total"	/* all writers add to it */
 
@@ -58,6 +60,12 @@ struct held_snapshot {
 	struct ref state;
 };
 
+/* A named snapshot: the store keeps it, we only what it ought to hold. */
+struct held_name {
+	bool there;
+	struct ref state;
+};
+
 struct held_iter {
 	struct kv_iter *it;
 	struct ref state;
@@ -74,6 +82,7 @@ struct model {
 	struct ref now;
 	struct held_snapshot snapshots[SNAPSHOTS];
 	struct held_iter iters[ITERS];
+	struct held_name names[NAMES];
 	bool alone;		/* nobody else has keys in the store */
 	int64_t total;		/* added to TOTAL_KEY */
 };
@@ -450,6 +459,65 @@ static void step_snapshot(struct model *m)
 	h->state = ref_copy(&m->now);
 }
 
+static struct ref_name name_of(struct model *m, size_t i)
+{
+	struct ref_name n;
+
+	snprintf(n.s, sizeof(n.s), "%c-%zu", m->gen.prefix, i);
+	return n;
+}
+
+/* All of it, or one key. */
+static void check_name(struct model *m, size_t i, bool whole)
+{
+	struct kv_snapshot *s;
+
+	CHECK_OK(kv_snapshot_open(m->db, name_of(m, i).s, &s));
+	if (whole)
+		check_all(m, s, &m->names[i].state);
+	else
+		check_get(m, s, &m->names[i].state);
+	kv_snapshot_free(m->db, s);
+}
+
+static void check_names(struct model *m)
+{
+	struct kv_snapshot *s;
+
+	for (size_t i = 0; i < NAMES; i++) {
+		if (m->names[i].there)
+			check_name(m, i, true);
+		else
+			CHECK(kv_snapshot_open(m->db, name_of(m, i).s, &s) == KV_E_no_snapshot);
+	}
+}
+
+static void drop_name(struct model *m, size_t i)
+{
+	CHECK_OK(kv_snapshot_drop(m->db, name_of(m, i).s));
+	ref_done(&m->names[i].state);
+	m->names[i].there = false;
+}
+
+static void step_name(struct model *m)
+{
+	size_t i = ref_below(&m->random, NAMES);
+	struct held_name *h = &m->names[i];
+	int err;
+
+	if (h->there) {
+		if (ref_chance(&m->random, 20))
+			check_name(m, i, true);
+		drop_name(m, i);
+		return;
+	}
+	CHECK_OK(kv_snapshot_create(m->db, name_of(m, i).s));
+	h->there = true;
+	h->state = ref_copy(&m->now);
+	err = kv_snapshot_create(m->db, name_of(m, i).s);
+	CHECK(err == KV_E_snapshot_exists);
+}
+
 static void step_read(struct model *m)
 {
 	struct held_snapshot *s = &m->snapshots[ref_below(&m->random, SNAPSHOTS)];
@@ -460,6 +528,8 @@ static void step_read(struct model *m)
 		check_get(m, NULL, &m->now);
 	else if (what < 60 && s->snap)
 		check_get(m, s->snap, &s->state);
+	else if (what < 62 && m->names[0].there)
+		check_name(m, 0, false);
 	else if (what < 65 && s->snap)
 		new_iter(m, h, s->snap, &s->state);
 	else if (what < 75 || !h->it)
@@ -490,6 +560,8 @@ static void step(struct model *m)
 		step_txn(m);
 	else if (what < 480)
 		step_snapshot(m);
+	else if (what < 482)
+		step_name(m);
 	else if (what < 484)
 		CHECK_OK(kv_flush(m->db));
 	else if (what < 486)
@@ -605,18 +677,83 @@ static void finish(struct model *m)
 
 	let_go(m);
 	check_all(m, NULL, &m->now);
+	check_names(m);
+	for (size_t i = 0; i < NAMES; i++)
+		if (m->names[i].there && ref_chance(&m->random, 50))
+			drop_name(m, i);
 	CHECK_OK(kv_compact(m->db, none, none));
 	CHECK_OK(kv_wait_idle(m->db));
 	check_all(m, NULL, &m->now);
+	check_names(m);
+	for (size_t i = 0; i < NAMES; i++)
+		if (m->names[i].there)
+			drop_name(m, i);
+}
+
+static void print_problem(void *arg, const char *file, const char *text)
+{
+	(void)arg;
+	fprintf(stderr, "verify: %s: %s\n", file ? file : "-", text);
+}
+
+/* A copy of the store is good, is used on, and goes away without the store's noticing. */
+static void checkpoint(struct model *m, const char *path, const struct kv_options *options)
+{
+	struct kv_verify_options v = { .problem = print_problem };
+	struct kv_options o = *options;
+	struct model copy = *m;
+	uint64_t problems;
+	char to[300];
+
+	snprintf(to, sizeof(to), "%s-checkpoint", path);
+	CHECK_OK(kv_checkpoint(m->db, to));
+	CHECK_OK(kv_verify(to, &v, &problems));
+	CHECK(!problems);
+	o.create = false;
+	o.read_only = ref_chance(&m->random, 30);
+	CHECK_OK(kv_open(to, &o, &copy.db));
+	check_all(&copy, NULL, &m->now);
+	check_names(&copy);
+	if (!o.read_only) {
+		struct kv_batch *b = kv_batch_new();
+
+		CHECK(b);
+		kv_batch_delete_range(b, kv_slice_str("a"), kv_slice_str("b"));
+		CHECK_OK(kv_write(copy.db, b, false));
+		kv_batch_free(b);
+		CHECK_OK(kv_compact(copy.db, (struct kv_slice){ NULL, 0 },
+				    (struct kv_slice){ NULL, 0 }));
+		check_names(&copy);
+	}
+	CHECK_OK(kv_close(copy.db));
+	remove_store(to);
+}
+
+/* Before it is opened for writing again, it is looked at without. */
+static void look_only(struct model *m, const char *path, const struct kv_options *options)
+{
+	struct kv_options o = *options;
+
+	o.create = false;
+	o.read_only = true;
+	CHECK_OK(kv_open(path, &o, &m->db));
+	check_all(m, NULL, &m->now);
+	check_names(m);
+	CHECK_OK(kv_close(m->db));
 }
 
 static void reopen(struct model *m, const char *path, struct kv_options *o, bool tiny)
 {
+	if (ref_chance(&m->random, 30))
+		checkpoint(m, path, o);
 	let_go(m);
 	CHECK_OK(kv_close(m->db));
 	roll_options(m, o, tiny);
+	if (ref_chance(&m->random, 30))
+		look_only(m, path, o);
 	CHECK_OK(kv_open(path, o, &m->db));
 	check_all(m, NULL, &m->now);
+	check_names(m);
 }
 
 static void round_single(bool tiny, bool inline_work, uint64_t steps)

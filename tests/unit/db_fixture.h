@@ -36,6 +36,7 @@ static inline void dbfix_init(struct dbfix *f, uint64_t seed)
 	memset(f, 0, sizeof(*f));
 	f->env = kv_env_sim_new(seed);
 	ck_assert_ptr_nonnull(f->env);
+	kv_env_sim_guard_links(f->env);
 	f->options = (struct kv_options){
 		.env = f->env,
 		.msg = { dbfix_message, f, KV_MSG_INFO },

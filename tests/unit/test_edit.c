@@ -25,6 +25,9 @@ static void make_full(struct kv_edit *e)
 	ck_ok(kv_edit_add_segment(e, 300));
 	ck_ok(kv_edit_seal_segment(e, 4, 123456789));
 	ck_ok(kv_edit_delete_segment(e, 2));
+	ck_ok(kv_edit_add_snapshot(e, &(struct kv_snapshot_info){
+		.name = "before the upgrade", .seqno = 77, .made_ns = UINT64_MAX }));
+	ck_ok(kv_edit_delete_snapshot(e, "old"));
 }
 
 static void assert_same_meta(const struct kv_sst_meta *a, const struct kv_sst_meta *b)
@@ -87,6 +90,12 @@ UNIT(edits_round_trip)
 			     b.segment_seal_count);
 	assert_same_segments(a.segment_deletes, a.segment_delete_count, b.segment_deletes,
 			     b.segment_delete_count);
+	ck_assert_uint_eq(b.snapshot_add_count, 1);
+	ck_assert_str_eq(b.snapshot_adds[0].name, "before the upgrade");
+	ck_assert_uint_eq(b.snapshot_adds[0].seqno, 77);
+	ck_assert_uint_eq(b.snapshot_adds[0].made_ns, UINT64_MAX);
+	ck_assert_uint_eq(b.snapshot_delete_count, 1);
+	ck_assert_str_eq(b.snapshot_deletes[0].name, "old");
 }
 UNIT_END
 
@@ -136,7 +145,7 @@ static int decode(struct kv_slice bytes)
 UNIT(unknown_tags_are_refused_or_ignored)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf b = KV_BUF_INIT;
-	static const uint64_t newer[] = { 0, KV_TAG_NAMED_SNAPSHOT_ADD, 26, 1000000,
+	static const uint64_t newer[] = { 0, 24, 26, 1000000,
 					  UINT64_MAX - 1 };
 
 	for (size_t i = 0; i < KV_ARRAY_LEN(newer); i++) {
@@ -172,6 +181,13 @@ UNIT(malformed_fields_are_refused)
 		{ KV_TAG_SEGMENT_ADD, "\1\1", 2 },
 		{ KV_TAG_SEGMENT_SEAL, "\1", 1 },
 		{ KV_TAG_SEGMENT_DELETE, "\x80", 1 },
+		{ KV_TAG_NAMED_SNAPSHOT_ADD, "", 0 },
+		{ KV_TAG_NAMED_SNAPSHOT_ADD, "\0\1\1", 3 },	/* no name */
+		{ KV_TAG_NAMED_SNAPSHOT_ADD, "\1\0\1\1", 4 },	/* a name with a 0 */
+		{ KV_TAG_NAMED_SNAPSHOT_ADD, "\1x\1", 3 },	/* no time */
+		{ KV_TAG_NAMED_SNAPSHOT_ADD, "\1x\1\1\1", 5 },
+		{ KV_TAG_NAMED_SNAPSHOT_DELETE, "", 0 },
+		{ KV_TAG_NAMED_SNAPSHOT_DELETE, "x\0", 2 },
 	};
 
 	for (size_t i = 0; i < KV_ARRAY_LEN(bad); i++) {
@@ -236,8 +252,8 @@ UNIT(cut_edits_never_reach_outside)
 		whole += !err;
 		free(copy);
 	}
-	/* Between two of the 12 fields, and at both ends. */
-	ck_assert_uint_eq(whole, 13);
+	/* Between two of the 14 fields, and at both ends. */
+	ck_assert_uint_eq(whole, 15);
 }
 UNIT_END
 

@@ -385,6 +385,42 @@ UNIT(random_changes_agree_with_a_model)
 }
 UNIT_END
 
+/* Larger than any batch, and without a hole. */
+UNIT(a_large_file_that_is_full_is_copied)
+{
+	const uint64_t n = FS_WRITE_BYTES_MAX, count = 100;
+	uint8_t *b = malloc(n), *got = malloc(n);
+	uint64_t done, at = 0;
+	struct fixture x;
+	size_t got_bytes;
+	fs_ino f, g;
+
+	ck_assert(b && got);
+	fixture_init(&x);
+	f = fixture_file(&x, FS_INO_ROOT, "f");
+	g = fixture_file(&x, FS_INO_ROOT, "g");
+	for (uint64_t i = 0; i < count; i++) {
+		memset(b, (int)i, n);
+		ck_ok(fs_write(x.fs, f, b, n, i * n, 0));
+	}
+	while (at < count * n) {
+		ck_ok(fs_copy_range(x.fs, f, at, g, at, UINT64_MAX - at, &done));
+		ck_assert_uint_gt(done, 0);
+		at += done;
+	}
+	ck_assert_uint_eq(fixture_attr(&x, g).size, count * n);
+	for (uint64_t i = 0; i < count; i++) {
+		memset(b, (int)i, n);
+		ck_ok(fs_read(x.fs, g, got, n, i * n, &got_bytes));
+		ck_assert_uint_eq(got_bytes, n);
+		ck_assert_mem_eq(got, b, n);
+	}
+	free(b);
+	free(got);
+	fixture_done(&x);
+}
+UNIT_END
+
 UNIT(a_large_file_is_copied_in_several_calls)
 {
 	const uint64_t n = FS_WRITE_BYTES_MAX;
@@ -424,4 +460,5 @@ UNIT_END
 UNIT_MAIN("fs_file", read_ends_at_the_end_of_the_file, only_regular_files_have_contents,
 	  limits_of_a_write, a_write_changes_times_and_set_id_bits_as_asked,
 	  fallocate_makes_longer_and_punches, copy_range_ends_where_it_must,
-	  random_changes_agree_with_a_model, a_large_file_is_copied_in_several_calls)
+	  random_changes_agree_with_a_model, a_large_file_is_copied_in_several_calls,
+	  a_large_file_that_is_full_is_copied)

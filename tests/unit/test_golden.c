@@ -448,6 +448,7 @@ UNIT_END
 #define GOLDEN_EDIT \
 	"12000202ac020401040603f0a2040c01070e030780201001050a0201090824020a8827090201a006" \
 	"03900309610190010000000000097a00030000000000000107d209"
+#define GOLDEN_SNAPSHOT_EDIT "16036f6c641409056461696c79ac0201"
 #define GOLDEN_SUPER \
 	"6b7666732d667331010000003b000000000000000000000000000000000000000400000000000000" \
 	"000102030405060708090a0b0c0d0e0f73746f72652773206964206865726500676f6c64656e0000" \
@@ -634,6 +635,20 @@ UNIT(edit)
 }
 UNIT_END
 
+UNIT(snapshot_edit)
+{
+	KV_AUTO(kv_buf_done) struct kv_buf b = KV_BUF_INIT;
+	KV_AUTO(kv_edit_done) struct kv_edit e = { 0 };
+
+	ck_ok(kv_edit_delete_snapshot(&e, "old"));
+	ck_ok(kv_edit_add_snapshot(&e, &(struct kv_snapshot_info){
+		.name = "daily", .seqno = 300, .made_ns = 1 }));
+	ck_ok(kv_edit_encode(&e, &b));
+	same(b.data, b.bytes, GOLDEN_SNAPSHOT_EDIT);
+	ck_assert_uint_eq(KV_FEATURE_NAMED_SNAPSHOTS, 1);
+}
+UNIT_END
+
 UNIT(records)
 {
 	const struct fs_attr a = {
@@ -691,7 +706,7 @@ UNIT_END
 int main(void)
 {
 	const TTest *tests[] = { store_of_the_engine, filesystem, root_and_header, chunk,
-				 value_and_pointer, table, edit, records, keys };
+				 value_and_pointer, table, edit, snapshot_edit, records, keys };
 	Suite *suite = suite_create("golden");
 	TCase *tcase = tcase_create("golden");
 	SRunner *runner = srunner_create(suite);

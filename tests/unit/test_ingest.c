@@ -339,6 +339,46 @@ UNIT(transactions_notice_it)
 }
 UNIT_END
 
+/* Named snapshots and checkpoints, made while a run is written, have nothing of it. */
+UNIT(names_and_checkpoints_have_all_or_nothing)
+{
+	struct kv_snapshot *named;
+	struct kv_ingest *in;
+
+	setup();
+	for (uint64_t n = 0; n < 100; n++)
+		put(n, 1);
+	in = ingest_of(0, 200, 2, 5);
+	ck_ok(kv_snapshot_create(f.db, "during"));
+	ck_ok(kv_checkpoint(f.db, "before"));
+	ck_ok(kv_ingest_commit(in));
+	kv_ingest_free(in);
+	ck_ok(kv_checkpoint(f.db, "after"));
+	put(2, 7);
+	ck_ok(kv_sync(f.db));
+	dbfix_crash(&f, KV_SIM_DROP_ALL, 1);
+	dbfix_open(&f);
+	ck_ok(kv_snapshot_open(f.db, "during", &named));
+	for (uint64_t n = 0; n < 100; n++)
+		expect(named, n, 1);
+	expect_none(named, 102);
+	expect(NULL, 2, 7);
+	expect(NULL, 4, 5);
+	kv_snapshot_free(f.db, named);
+	dbfix_close(&f);
+	ck_ok(kv_open("before", &f.options, &f.db));
+	expect(NULL, 4, 1);
+	expect_none(NULL, 102);
+	dbfix_close(&f);
+	ck_ok(kv_open("after", &f.options, &f.db));
+	expect(NULL, 4, 5);
+	expect(NULL, 2, 5);
+	expect(NULL, 3, 1);
+	expect(NULL, 102, 5);
+	teardown();
+}
+UNIT_END
+
 /* Runs that lie side by side, in any order, all come to the deepest level. */
 UNIT(runs_side_by_side_do_not_pile_up)
 {
@@ -667,7 +707,7 @@ UNIT_MAIN("ingest", all_is_there_and_on_the_deepest_level, nothing_is_there_with
 	  an_empty_one_changes_nothing, keys_must_ascend,
 	  it_is_newer_than_all_before_the_commit_and_older_than_all_after,
 	  a_crash_behind_the_commit_loses_nothing, iterators_and_counters_see_one_or_the_other,
-	  transactions_notice_it,
+	  transactions_notice_it, names_and_checkpoints_have_all_or_nothing,
 	  runs_side_by_side_do_not_pile_up, runs_that_overlap_pile_up_and_are_compacted,
 	  hints_and_no_compression, read_only_and_poisoned, no_space_for_a_table,
 	  no_space_for_values, what_is_kept_back_is_not_taken,
