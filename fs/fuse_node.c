@@ -166,14 +166,43 @@ void fs_fuse_statfs(fuse_req_t req, fuse_ino_t ino)
 		(void)fuse_reply_statfs(req, &st);
 }
 
+static int latencies_text(struct kv_db *kv, struct kv_buf *b)
+{
+	static const struct {
+		const char *name, *text;
+	} kinds[] = {
+#define X(name, one_of, text) { #name, text },
+		KV_LATENCIES(X)
+#undef X
+	};
+
+	KV_TRY(kv_buf_printf(b, "\n%-12s %9s %9s %9s %9s %9s %9s %9s  microseconds that it takes\n",
+			     "", "timed", "mean", "50%", "90%", "99%", "99.9%", "most"));
+	for (int i = 0; i < KV_LATENCY_KINDS; i++) {
+		struct kv_latency l;
+
+		kv_latency(kv, (enum kv_latency_kind)i, &l);
+		KV_TRY(kv_buf_printf(b, "%-12s %9llu %9.1f %9.1f %9.1f %9.1f %9.1f %9.1f  %s\n",
+				     kinds[i].name, (unsigned long long)l.count,
+				     (double)l.mean_ns / 1000, (double)l.p50_ns / 1000,
+				     (double)l.p90_ns / 1000, (double)l.p99_ns / 1000,
+				     (double)l.p999_ns / 1000, (double)l.max_ns / 1000,
+				     kinds[i].text));
+	}
+	return 0;
+}
+
 static int stats_text(struct fs *fs, struct kvfs_stats_text *out)
 {
 	KV_AUTO(kv_buf_done) struct kv_buf b = KV_BUF_INIT;
+	uint64_t garbage_percent, debt;
 	struct fs_stats f;
 	struct kv_stats k;
 
 	fs_stats(fs, &f);
 	kv_stats(fs_kv(fs), &k);
+	KV_TRY(kv_property_number(fs_kv(fs), "garbage_percent", &garbage_percent));
+	KV_TRY(kv_property_number(fs_kv(fs), "compaction_debt_bytes", &debt));
 	KV_TRY(kv_buf_printf(&b,
 			     "%-20s %20llu  inodes in the store\n"
 			     "%-20s %20llu  bytes of file data\n"
@@ -185,7 +214,9 @@ static int stats_text(struct fs *fs, struct kvfs_stats_text *out)
 			     "%-20s %20llu  bytes of both, and of what is known of tables\n"
 			     "%-20s %20llu  bytes of all files of the store\n"
 			     "%-20s %20llu  bytes of the value log\n"
-			     "%-20s %20llu  of them, referred to by tables\n",
+			     "%-20s %20llu  of them, referred to by tables\n"
+			     "%-20s %20llu  percent of them that nothing refers to\n"
+			     "%-20s %20llu  bytes of tables that wait for compaction\n",
 			     "inodes", (unsigned long long)f.inodes, "bytes_used",
 			     (unsigned long long)f.bytes_used, "inodes_known",
 			     (unsigned long long)f.inodes_known, "inodes_cached",
@@ -196,7 +227,9 @@ static int stats_text(struct fs *fs, struct kvfs_stats_text *out)
 			     (unsigned long long)k.memory_bytes, "disk_bytes",
 			     (unsigned long long)k.disk_bytes, "segment_bytes",
 			     (unsigned long long)k.segment_bytes, "segment_bytes_live",
-			     (unsigned long long)k.segment_bytes_live));
+			     (unsigned long long)k.segment_bytes_live, "garbage_percent",
+			     (unsigned long long)garbage_percent, "compaction_debt",
+			     (unsigned long long)debt));
 	for (int i = 0; i < KV_LEVELS; i++)
 		KV_TRY(kv_buf_printf(&b, "level%d_tables        %20llu  with %llu bytes\n", i,
 				     (unsigned long long)k.table_count[i],
@@ -205,6 +238,7 @@ static int stats_text(struct fs *fs, struct kvfs_stats_text *out)
 	KV_TRY(kv_buf_printf(&b, "%-20s %20llu  %s\n", #name, (unsigned long long)k.name, text));
 	KV_COUNTERS(X)
 #undef X
+	KV_TRY(latencies_text(fs_kv(fs), &b));
 	memset(out, 0, sizeof(*out));
 	memcpy(out->s, b.data, KV_MIN(b.bytes, sizeof(out->s) - 1));
 	return 0;

@@ -8,7 +8,7 @@
 #define KVFS_IOC_SYNC _IO('k', 1)
 
 #define KVFS_STATS_BYTES 8192
-/* Lines "name value  meaning", 0-terminated. */
+/* Lines "name value  meaning", then a table of how long things take; 0-terminated. */
 struct kvfs_stats_text {
 	char s[KVFS_STATS_BYTES];
 };

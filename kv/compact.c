@@ -13,6 +13,7 @@
 #include "kv/compact.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "kv/cursor_merge.h"
@@ -596,6 +597,43 @@ static int merge(struct job *j)
 	return output_finish(j, (struct kv_slice){ NULL, 0 });
 }
 
+/* --- telling ------------------------------------------------------------------------------ */
+
+#define NUMBERS_BYTES 320		/* of a line of the event log */
+
+/* Appends ",number"; what does not fit is left out. */
+static void put_number(char *text, size_t *at, kv_fileno number)
+{
+	int n = snprintf(text + *at, NUMBERS_BYTES - *at, "%s%" PRIu64, *at ? "," : "", number);
+
+	if (n > 0 && (size_t)n < NUMBERS_BYTES - *at)
+		*at += (size_t)n;
+	else
+		text[*at] = 0;
+}
+
+static void log_done(const struct job *j, uint64_t start_ns)
+{
+	char inputs[NUMBERS_BYTES] = "", outputs[NUMBERS_BYTES] = "";
+	uint64_t in_bytes = 0, out_bytes = 0;
+	size_t in_at = 0, out_at = 0;
+
+	for (size_t i = 0; i < input_count(j); i++) {
+		put_number(inputs, &in_at, j->pick.tables[i]->meta.number);
+		in_bytes += j->pick.tables[i]->meta.file_bytes;
+	}
+	for (size_t i = 0; i < j->edit.add_count; i++) {
+		put_number(outputs, &out_at, j->edit.adds[i].meta.number);
+		out_bytes += j->edit.adds[i].meta.file_bytes;
+	}
+	kv_event(j->db->log, j->pick.move ? "move" : "compact",
+		 "level=%d output_level=%d input_tables=%zu+%zu input_bytes=%" PRIu64
+		 " output_tables=%zu output_bytes=%" PRIu64 " us=%" PRIu64 " inputs=%s outputs=%s",
+		 j->pick.level, j->pick.output_level, j->pick.upper_count, j->pick.lower_count,
+		 in_bytes, j->edit.add_count, out_bytes, (kv_now_ns(j->db) - start_ns) / 1000,
+		 inputs, outputs);
+}
+
 /* --- installing --------------------------------------------------------------------------- */
 
 /* They are named nowhere: what can't be removed now is removed by the next opening. */
@@ -637,6 +675,7 @@ static void advance_pointer(struct job *j)
 static int job_run(struct job *j)
 {
 	struct kv_db *db = j->db;
+	uint64_t start = kv_now_ns(db);
 	bool harmless = true;
 	int err = 0;
 
@@ -656,6 +695,10 @@ static int job_run(struct job *j)
 	}
 	advance_pointer(j);
 	kv_count(&db->counters.compactions, 1);
+	if (!j->pick.move)
+		kv_latency_add(db, KV_LATENCY_compact, start);
+	if (db->log)
+		log_done(j, start);
 	kv_msg(&db->store.msg, KV_MSG_INFO,
 	       "%s %zu tables of level %d with %zu of level %d: %zu tables",
 	       j->pick.move ? "moved" : "compacted", j->pick.upper_count, j->pick.level,
@@ -759,8 +802,8 @@ static int choose_hiding(struct job *j)
 	KV_TRY(find_hiding(j, &level, &t));
 
 	kv_mutex_lock(&db->mu);
-	/* Whoever installed another version looks again when it is done. */
-	if (t && db->version == j->version) {
+	/* Whoever installs another version looks again when it is done. */
+	if (t && db->version == j->version && !db->placing) {
 		o = pick_options_locked(db);
 		err = kv_pick_table(j->version, &o, level, t, &pick);
 		if (!err && pick.upper_count) {
@@ -783,6 +826,11 @@ static int choose(struct job *j)
 	int err;
 
 	kv_mutex_lock(&db->mu);
+	/* Who has got its place by then says that there is work. */
+	if (db->placing) {
+		kv_mutex_unlock(&db->mu);
+		return 0;
+	}
 	o = pick_options_locked(db);
 	o.quiet = db->quiet;
 	err = kv_pick_auto(db->version, &o, &j->pick);
@@ -836,10 +884,10 @@ static int compact_step(struct kv_db *db, int level, struct kv_slice begin, stru
 		int bottom = bottom_level(db->version, begin, end);
 		bool in_place = level == KV_LEVELS - 1 || (level && level == bottom);
 
-		busy = false;
+		busy = db->placing;
 		if (db->error)
 			err = KV_E_poisoned;
-		else if (level <= bottom)
+		else if (!busy && level <= bottom)
 			err = kv_pick_range(db->version, &o, level, in_place ? level : level + 1,
 					    begin, end, in_place ? bottom_max : level_max,
 					    &j.pick, &busy);

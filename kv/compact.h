@@ -63,6 +63,9 @@ int kv_pick_range(const struct kv_version *v, const struct kv_pick_options *o, i
 		  int output_level, struct kv_slice begin, struct kv_slice end,
 		  kv_fileno number_max, struct kv_pick *out, bool *out_busy) KV_NODISCARD;
 
+/* Bytes of tables by which levels exceed their limits: what compactions will have to take down. */
+uint64_t kv_pick_debt(const struct kv_version *v, uint64_t level_base_bytes);
+
 /* --- spans of keys ------------------------------------------------------------------------ */
 
 /* User keys from begin to end, end included unless end_open. */
@@ -74,6 +77,8 @@ struct kv_span {
 /* The bytes belong to the table. A table that ends with a range tombstone ends before the key. */
 struct kv_span kv_table_span(const struct kv_table *t);
 bool kv_span_overlaps(struct kv_span a, struct kv_span b);
+/* From the first key of both to the last. */
+struct kv_span kv_span_join(struct kv_span a, struct kv_span b);
 /* Tables of the level (not 0) that overlap: from *out_first on, returns how many. */
 size_t kv_level_span(const struct kv_level *l, struct kv_span s, size_t *out_first);
 /* Does any table of the levels below `level` overlap the span? */

@@ -51,7 +51,7 @@ bool kv_span_overlaps(struct kv_span a, struct kv_span b)
 	return !ends_before(a, b) && !ends_before(b, a);
 }
 
-static struct kv_span span_join(struct kv_span a, struct kv_span b)
+struct kv_span kv_span_join(struct kv_span a, struct kv_span b)
 {
 	int c = kv_slice_cmp(a.end, b.end);
 
@@ -201,7 +201,7 @@ static int complete(const struct kv_version *v, const struct kv_pick_options *o,
 	size_t first = 0;
 
 	for (size_t i = 1; i < upper_count; i++) {
-		s = span_join(s, kv_table_span(upper[i]));
+		s = kv_span_join(s, kv_table_span(upper[i]));
 		busy = busy || upper[i]->busy;
 	}
 	if (level != output_level)
@@ -256,7 +256,7 @@ static int complete_level0(const struct kv_version *v, const struct kv_pick_opti
 			if (taken[i] || !kv_span_overlaps(s, t))
 				continue;
 			taken[i] = grown = true;
-			s = span_join(s, t);
+			s = kv_span_join(s, t);
 		}
 	}
 	for (size_t i = 0; i < l->count; i++)	/* stays ordered, newest first */
@@ -310,9 +310,9 @@ int kv_pick_table(const struct kv_version *v, const struct kv_pick_options *o, i
 
 /* --- choosing ----------------------------------------------------------------------------- */
 
-static uint64_t level_bytes_max(const struct kv_pick_options *o, int level)
+static uint64_t level_bytes_max(uint64_t level_base_bytes, int level)
 {
-	uint64_t bytes = o->level_base_bytes;
+	uint64_t bytes = level_base_bytes;
 
 	for (int i = 1; i < level; i++)
 		bytes *= KV_LEVEL_FACTOR;
@@ -331,7 +331,22 @@ static double level_score(const struct kv_version *v, const struct kv_pick_optio
 	for (size_t i = 0; i < l->count; i++)
 		if (!l->tables[i]->busy)
 			bytes += l->tables[i]->meta.file_bytes;
-	return (double)bytes / (double)level_bytes_max(o, level);
+	return (double)bytes / (double)level_bytes_max(o->level_base_bytes, level);
+}
+
+uint64_t kv_pick_debt(const struct kv_version *v, uint64_t level_base_bytes)
+{
+	uint64_t debt = 0;
+
+	if (v->levels[0].count >= KV_LEVEL0_TABLES_COMPACT)
+		debt = v->levels[0].bytes;
+	for (int level = 1; level + 1 < KV_LEVELS; level++) {
+		uint64_t max = level_bytes_max(level_base_bytes, level);
+
+		if (v->levels[level].bytes > max)
+			debt += v->levels[level].bytes - max;
+	}
+	return debt;
 }
 
 /*

@@ -4,7 +4,8 @@
  *
  * Lock order: names_mu, inline_mu, parts_lock, commit_mu, install_mu, mu, then anything
  * below the engine. queue_mu, sync_mu and obsolete_mu are leaves: nothing is
- * locked under them, but a waiting writer's own lock under sync_mu.
+ * locked under them, but a waiting writer's own lock under sync_mu; and the lock of the event log,
+ * which any thread may take whatever it holds.
  *	names_mu	one named snapshot is made or dropped at a time
  *	inline_mu	with inline_work: one caller at a time does the work
  *	parts_lock	shared: a batch refers to existing values, until its memtable
@@ -20,6 +21,8 @@
 #include <stdlib.h>
 
 #include "kv/batch.h"
+#include "kv/eventlog.h"
+#include "kv/histogram.h"
 #include "kv/journal.h"
 #include "kv/kv.h"
 #include "kv/list.h"
@@ -70,6 +73,13 @@ struct kv_live_segment {
 	bool sealing;			/* under mu */
 };
 
+/* What one who writes knows of the disk; see space.c. */
+struct kv_space_look {
+	uint64_t unlooked;		/* bytes written since it was looked at */
+	bool low;
+	uint64_t margin;		/* so much is to be left beyond what is kept back */
+};
+
 /* A file that nothing names any more. */
 struct kv_obsolete {
 	struct kv_link link;
@@ -88,11 +98,28 @@ static inline void kv_count(_Atomic uint64_t *counter, uint64_t n)
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
+/* One of so many is timed. */
+enum {
+#define X(name, one_of, text) KV_TIMED_##name = (one_of),
+	KV_LATENCIES(X)
+#undef X
+};
+
+/*
+ * Has its turn been drawn, at so many counted before? Not simply each nth: what callers do may
+ * have a period, too.
+ */
+static inline bool kv_is_drawn(uint64_t count, uint32_t one_of)
+{
+	return (count * 0x9e3779b97f4a7c15 >> 32) % one_of == 0;
+}
+
 struct kv_db {
 	/* Set at open, constant after. */
 	struct kv_options options;	/* with the defaults filled in */
 	struct kv_store store;
 	struct kv_env_file *lock;
+	struct kv_eventlog *log;	/* NULL: no events are logged */
 	struct kv_cache *cache;
 	struct kv_filecache *files;
 	struct kv_sst_counters sst_counters;
@@ -107,8 +134,7 @@ struct kv_db {
 	struct kv_live_segment *segment;	/* bulk values go here; NULL before the first */
 	kv_seqno seqno_last;		/* assigned */
 	struct kv_counter_cache *counter_cache; /* values of keys that kv_batch_add() changes */
-	uint64_t space_unlooked;	/* bytes written since the disk was looked at (space.c) */
-	bool space_low;
+	struct kv_space_look space;
 	uint64_t marked_bytes;		/* the journal is no longer than this: its end is promised */
 	bool deletes_told;		/* the workers know that the memtable may hide much */
 
@@ -173,6 +199,8 @@ struct kv_db {
 	bool gc_running;
 	bool gc_asked;			/* the caller wants all garbage collected that there is */
 	uint32_t compacting_by_hand;	/* callers of kv_compact(): no collection begins */
+	struct kv_ingest *ingest;	/* the one that is running; NULL: none */
+	bool placing;			/* it looks for a place, and gets it: no compaction is chosen */
 	bool settled;			/* the thread that compacts need not look by itself */
 	struct kv_buf compact_pointer[KV_LEVELS];
 	uint64_t work_seq;		/* changes whenever there may be new work */
@@ -194,7 +222,20 @@ struct kv_db {
 	_Atomic uint32_t level0_count, imm_full; /* for back-pressure: looks without the lock */
 	_Atomic uint64_t delay_until_ns; /* what writers have booked, see write_pressure.c */
 	struct kv_counters counters;
+	struct kv_histogram latencies[KV_LATENCY_KINDS];
+	_Atomic bool slowed;		/* writers are, and that was logged */
+	_Atomic uint64_t writes;	/* begun: for drawing those that are timed */
 };
+
+static inline uint64_t kv_now_ns(struct kv_db *db)
+{
+	return db->store.env->ops->monotonic_ns(db->store.env);
+}
+
+static inline void kv_latency_add(struct kv_db *db, enum kv_latency_kind kind, uint64_t start_ns)
+{
+	kv_histogram_add(&db->latencies[kind], kv_now_ns(db) - start_ns);
+}
 
 /* --- options.c ---------------------------------------------------------------------------- */
 
@@ -291,7 +332,7 @@ bool kv_err_passes(int err);
 /* KV_E_no_space for an error of the env that means so; other errors as they are. */
 int kv_err_space(int err);
 
-/* --- write.c, write_counter.c -------------------------------------------------------------- */
+/* --- write.c, write_counter.c, write_pressure.c -------------------------------------------- */
 
 /*
  * Makes the memtable immutable and starts a new one, with a new journal; there must
@@ -304,6 +345,8 @@ int kv_memtable_switch(struct kv_db *db) KV_REQUIRES(&db->commit_mu) KV_NODISCAR
  */
 bool kv_memtable_frees_much(const struct kv_db *db, const struct kv_memtable *m);
 void kv_counter_cache_free(struct kv_counter_cache *c);
+/* Level 0 is below its limit on return, if compactions can do that. With inline_work does nothing. */
+int kv_level0_wait(struct kv_db *db) KV_NODISCARD;
 
 /* May the batch still be written? 0, or the error that kv_write_if() returns. */
 typedef int kv_write_check_fn(struct kv_db *db, void *arg);
@@ -331,6 +374,12 @@ int kv_flush_one(struct kv_db *db) KV_NODISCARD;
 int kv_flush_table(struct kv_db *db, struct kv_memtable *m, const kv_seqno *snapshots,
 		   size_t snapshot_count, struct kv_live_segment **segment,
 		   struct kv_edit *edit) KV_NODISCARD;
+/*
+ * Writes what is in memory to tables: all that was written before is in them on return. _held: nothing
+ * comes into memory as long as the caller holds on. KV_E_no_space and -ENOMEM are harmless.
+ */
+int kv_flush_memory(struct kv_db *db) KV_NODISCARD;
+int kv_flush_memory_held(struct kv_db *db) KV_REQUIRES(&db->commit_mu) KV_NODISCARD;
 /* Picks a compaction and runs it; *out_did false: there was none to do. */
 int kv_compact_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
 /*
@@ -344,6 +393,11 @@ int kv_gc_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
  * collected. True when there were some.
  */
 bool kv_gc_close_segments(struct kv_db *db) KV_REQUIRES(&db->commit_mu);
+
+/* --- ingest.c: tables that come from outside ------------------------------------------------ */
+
+/* Does the ingest that is running need the segment, although nothing refers to it yet? */
+bool kv_ingest_needs_locked(struct kv_db *db, kv_fileno segment_no) KV_REQUIRES(&db->mu);
 
 /* --- install.c ------------------------------------------------------------------------------ */
 
@@ -371,8 +425,8 @@ kv_fileno kv_fileno_take(struct kv_db *db);
 
 /* --- space.c: what is kept back of the disk ------------------------------------------ */
 
-/* Would the bytes take what is kept back? Belongs to the commit. */
-bool kv_space_is_low(struct kv_db *db, uint64_t bytes);
+/* Would the bytes take what is kept back? One thread at a time for each look. */
+bool kv_space_is_low(struct kv_db *db, struct kv_space_look *look, uint64_t bytes);
 
 /* --- worker.c ------------------------------------------------------------------------------- */
 

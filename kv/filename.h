@@ -9,6 +9,8 @@
 #define KV_NAME_ROOT "CURRENT"
 #define KV_NAME_ROOT_NEW "CURRENT.new"
 #define KV_NAME_LOCK "LOCK"
+#define KV_NAME_LOG "LOG"		/* of events */
+#define KV_NAME_LOG_OLD "LOG.old"
 
 struct kv_filename {
 	char s[KV_NAME_BYTES_MAX];

@@ -10,19 +10,9 @@
  * half of the memtable counts. Stop before it: the table has no name in the manifest, and
  * the journal is replayed again.
  */
-#include "kv/db.h"
-
 #include <inttypes.h>
 
-#include "kv/checksum.h"
-#include "kv/compress.h"
-
-/*
- * Entries are held back while values are gathered, so that these are written together. Keys and
- * values stay in the memtable meanwhile.
- */
-#define WINDOW_BYTES KV_MIB
-#define WINDOW_ENTRIES 512
+#include "kv/separate.h"
 
 /* --- what can be seen ------------------------------------------------------------------------- */
 
@@ -42,47 +32,30 @@ static size_t stripe(const kv_seqno *snapshots, size_t n, kv_seqno seqno)
 	return low;
 }
 
-struct window_entry {
-	struct kv_slice ikey, value;
-	bool medium;			/* goes to the segment: f->puts[put] */
-	size_t put;
-};
-
 struct flush {
 	struct kv_db *db;
 	struct kv_memtable *m;
 	struct kv_rangedels *rangedels;
 	const kv_seqno *snapshots;
 	size_t snapshot_count;
-	struct kv_live_segment **segment;	/* NULL: all values stay inline */
+	struct kv_separator *separator;
 	struct kv_cursor *cursor;
 	struct kv_sst_build *build;
 
-	struct kv_buf ikey;			/* of the entry that is being added */
 	struct kv_buf last_key;			/* user key of the entry before */
 	bool has_last;
 	size_t last_stripe;
 	uint64_t seen;				/* entries of the memtable */
-
-	struct window_entry window[WINDOW_ENTRIES];
-	size_t window_count;
-	uint64_t window_bytes;			/* of medium values */
-	struct kv_segment_put puts[WINDOW_ENTRIES]; /* the medium ones */
-	struct kv_vptr ptrs[WINDOW_ENTRIES];
-	size_t put_count;
 };
 
-static void flush_free(struct flush *f)
+static void flush_done(struct flush *f)
 {
-	if (!f)
-		return;
+	kv_separator_free(f->separator);
 	kv_cursor_free(f->cursor);
 	kv_sst_build_free(f->build);
 	if (f->rangedels)
 		kv_rangedels_unref(f->rangedels);
-	kv_buf_done(&f->ikey);
 	kv_buf_done(&f->last_key);
-	free(f);
 }
 
 /* Nobody can see the entry: a newer one of its key, or a tombstone, hides it from all who would. */
@@ -106,113 +79,6 @@ static int is_hidden(struct flush *f, struct kv_slice ikey, bool *out)
 	return 0;
 }
 
-/* --- medium values ------------------------------------------------------------------------------ */
-
-static bool is_medium(const struct flush *f, struct kv_slice ikey, size_t value_bytes)
-{
-	enum kv_kind kind = kv_ikey_kind(ikey);
-
-	return f->segment && (kind == KV_KIND_PUT_PACKED ||
-			      (kind == KV_KIND_PUT && value_bytes >= f->db->options.medium_bytes));
-}
-
-/* Room in the segment for as many bytes; a full one is left for a new one. */
-static int segment_room(struct flush *f, uint64_t bytes)
-{
-	struct kv_live_segment **s = f->segment;
-
-	if (*s && kv_segment_bytes((*s)->writer) + bytes > f->db->options.segment_bytes &&
-	    kv_segment_bytes((*s)->writer) > sizeof(struct kv_file_header)) {
-		struct kv_live_segment *next;
-
-		KV_TRY(kv_live_segment_new(f->db, &next));
-		/*
-		 * Pointers into the full one are in no installed table yet, so it must
-		 * not be sealed before: kv_flush_one() finishes it.
-		 */
-		kv_list_push_back(&f->db->flush_full, &(*s)->flush_link);
-		*s = next;
-	}
-	if (!*s)
-		KV_TRY(kv_live_segment_new(f->db, s));
-	return kv_err_space(kv_segment_reserve((*s)->writer, bytes));
-}
-
-/* Appends the medium values of the window to the segment: f->ptrs[n] for f->puts[n]. */
-static int write_values(struct flush *f)
-{
-	uint64_t bytes = 0;
-	int err;
-
-	if (!f->put_count)
-		return 0;
-	for (size_t i = 0; i < f->put_count; i++)
-		bytes += sizeof(struct kv_vlog_record) + f->puts[i].key.bytes +
-			 f->puts[i].stored.bytes + KV_RECORD_ALIGN;
-	KV_TRY(segment_room(f, bytes));
-	kv_count(&f->db->counters.vlog_bytes, bytes);
-	err = kv_segment_append((*f->segment)->writer, f->puts, f->put_count, f->ptrs);
-	/* Whatever the reason: the segment can't be synced any more. */
-	return err ? kv_poison(f->db, err) : 0;
-}
-
-static int add_pointer(struct flush *f, const struct window_entry *e)
-{
-	struct kv_vptr_disk disk;
-
-	kv_vptr_encode(&f->ptrs[e->put], &disk);
-	KV_TRY(kv_ikey_make(&f->ikey, kv_ikey_user(e->ikey), kv_ikey_seqno(e->ikey),
-			    KV_KIND_PUT_PTR));
-	return kv_sst_build_add(f->build, kv_buf_slice(&f->ikey), kv_slice(&disk, sizeof(disk)));
-}
-
-static int window_flush(struct flush *f)
-{
-	KV_TRY(write_values(f));
-	for (size_t i = 0; i < f->window_count; i++) {
-		const struct window_entry *e = &f->window[i];
-
-		if (e->medium)
-			KV_TRY(add_pointer(f, e));
-		else
-			KV_TRY(kv_sst_build_add(f->build, e->ikey, e->value));
-	}
-	f->window_count = f->put_count = 0;
-	f->window_bytes = 0;
-	return 0;
-}
-
-/* What can be compressed came so from its writer. */
-static int add_value(struct flush *f, struct kv_slice ikey, struct kv_slice value)
-{
-	struct kv_packed p = { KV_CODEC_NONE, (uint32_t)value.bytes, value };
-
-	if (kv_ikey_kind(ikey) == KV_KIND_PUT_PACKED)
-		KV_TRY(kv_packed_decode(value, &p));
-	f->puts[f->put_count++] = (struct kv_segment_put){
-		.key = kv_ikey_user(ikey),
-		.seqno = kv_ikey_seqno(ikey),
-		.stored = p.stored,
-		.raw_bytes = p.raw_bytes,
-		.codec = p.codec,
-		.value_checksum = kv_checksum(p.stored, 0),
-	};
-	f->window_bytes += p.stored.bytes;
-	return 0;
-}
-
-static int hold_back(struct flush *f, struct kv_slice ikey, struct kv_slice value, bool medium)
-{
-	f->window[f->window_count++] = (struct window_entry){
-		.ikey = ikey, .value = value, .medium = medium, .put = f->put_count,
-	};
-	if (medium)
-		KV_TRY(add_value(f, ikey, value));
-	if (f->window_count == WINDOW_ENTRIES || f->window_bytes >= WINDOW_BYTES)
-		return window_flush(f);
-	return 0;
-}
-
 /* --- the table ---------------------------------------------------------------------------------- */
 
 static int add_entries(struct flush *f)
@@ -221,20 +87,16 @@ static int add_entries(struct flush *f)
 
 	for (c->ops->seek_first(c); c->ops->valid(c); c->ops->next(c)) {
 		struct kv_slice ikey = c->ops->key(c), value = c->ops->value(c);
-		bool hidden, medium;
+		bool hidden;
 
 		f->seen++;
 		KV_TRY(is_hidden(f, ikey, &hidden));
-		if (hidden)
-			continue;
-		medium = is_medium(f, ikey, value.bytes);
-		if (f->window_count || medium)
-			KV_TRY(hold_back(f, ikey, value, medium));
-		else
-			KV_TRY(kv_sst_build_add(f->build, ikey, value));
+		/* The memtable keeps the bytes. */
+		if (!hidden)
+			KV_TRY(kv_separator_add(f->separator, f->build, ikey, value));
 	}
 	KV_TRY(c->ops->error(c));
-	return window_flush(f);
+	return kv_separator_flush(f->separator, f->build);
 }
 
 /* Of tombstones with the same bounds, the older ones that no snapshot tells apart are left out. */
@@ -276,6 +138,8 @@ static int finish_table(struct flush *f, struct kv_edit *edit)
 	if (err)
 		kv_obsolete_add(f->db, KV_FILE_TABLE, meta.number);
 	kv_count(&f->db->counters.flush_bytes, meta.file_bytes);
+	kv_event(f->db->log, "table", "table=%" PRIu64 " level=0 entries=%" PRIu64
+		 " file_bytes=%" PRIu64, meta.number, meta.entries, meta.file_bytes);
 	kv_msg(&f->db->store.msg, KV_MSG_INFO,
 	       "%s: flushed %" PRIu64 " operations to table %" PRIu64 ", %" PRIu64 " bytes",
 	       f->db->store.path, kv_memtable_count(f->m), meta.number, meta.file_bytes);
@@ -302,19 +166,16 @@ int kv_flush_table(struct kv_db *db, struct kv_memtable *m, const kv_seqno *snap
 		   size_t snapshot_count, struct kv_live_segment **segment,
 		   struct kv_edit *edit)
 {
-	struct flush *f = calloc(1, sizeof(*f));
-	int err;
+	KV_AUTO(flush_done) struct flush f = {
+		.db = db,
+		.m = m,
+		.snapshots = snapshots,
+		.snapshot_count = snapshot_count,
+		/* kv_flush_one() finishes the full ones, when the tables are installed. */
+		.separator = kv_separator_new(db, segment, &db->flush_full, false),
+	};
 
-	if (!f)
-		return -ENOMEM;
-	f->db = db;
-	f->m = m;
-	f->snapshots = snapshots;
-	f->snapshot_count = snapshot_count;
-	f->segment = segment;
-	err = write_table(f, edit);
-	flush_free(f);
-	return kv_err_space(err);
+	return f.separator ? kv_err_space(write_table(&f, edit)) : -ENOMEM;
 }
 
 /* --- one flush ------------------------------------------------------------------------------------ */
@@ -439,10 +300,9 @@ static int finish_flush(struct kv_db *db, kv_seqno seqno, uint64_t ns_per_kib, i
 
 int kv_flush_one(struct kv_db *db)
 {
-	struct kv_env *env = db->store.env;
 	struct kv_memtable *m;
 	kv_fileno journal_min;
-	uint64_t start, ns_per_kib;
+	uint64_t start, ns;
 	kv_seqno seqno;
 	int err;
 
@@ -464,14 +324,21 @@ int kv_flush_one(struct kv_db *db)
 	journal_min = kv_memtable_journal_no(db->imm_count > 1 ? db->imm[1] : db->mem);
 	kv_mutex_unlock(&db->mu);
 
-	start = env->ops->monotonic_ns(env);
+	start = kv_now_ns(db);
 	if (atomic_load_explicit(&db->poisoned, memory_order_acquire))
 		err = KV_E_poisoned;
 	else
 		err = flush_memtable(db, m, seqno, journal_min);
-	ns_per_kib = (env->ops->monotonic_ns(env) - start) / (kv_memtable_bytes(m) / 1024 + 1);
+	ns = kv_now_ns(db) - start;
+	if (!err)
+		kv_histogram_add(&db->latencies[KV_LATENCY_flush], ns);
+	kv_event(db->log, "flush", "operations=%" PRIu64 " memtable_bytes=%" PRIu64
+		 " seqno=%" PRIu64 " journal_min=%" PRIu64 " us=%" PRIu64 " result=\"%s\"",
+		 kv_memtable_count(m), kv_memtable_bytes(m), seqno, journal_min, ns / 1000,
+		 err ? kv_err_text(err) : "good");
+	ns /= kv_memtable_bytes(m) / 1024 + 1;
 	kv_memtable_unref(m);
-	return finish_flush(db, seqno, ns_per_kib, err);
+	return finish_flush(db, seqno, ns, err);
 }
 
 /* --- asked for -------------------------------------------------------------------------------------- */
@@ -503,11 +370,10 @@ static int wait_flushed(struct kv_db *db, uint64_t count)
 }
 
 /* Makes the memtable immutable, if there is something in it. *out_count: to wait for. */
-static int switch_if_any(struct kv_db *db, uint64_t *out_count)
+static int switch_if_any(struct kv_db *db, uint64_t *out_count) KV_REQUIRES(&db->commit_mu)
 {
 	int err = 0;
 
-	kv_mutex_lock(&db->commit_mu);
 	for (;;) {
 		uint64_t switched;
 		uint32_t imm_count;
@@ -526,8 +392,26 @@ static int switch_if_any(struct kv_db *db, uint64_t *out_count)
 		}
 		err = wait_flushed(db, switched - imm_count + 1);
 	}
-	kv_mutex_unlock(&db->commit_mu);
 	return err;
+}
+
+int kv_flush_memory(struct kv_db *db)
+{
+	uint64_t count;
+	int err;
+
+	kv_mutex_lock(&db->commit_mu);
+	err = switch_if_any(db, &count);
+	kv_mutex_unlock(&db->commit_mu);
+	return err ? err : wait_flushed(db, count);
+}
+
+int kv_flush_memory_held(struct kv_db *db)
+{
+	uint64_t count;
+
+	KV_TRY(switch_if_any(db, &count));
+	return wait_flushed(db, count);
 }
 
 /* The segment of the writers ends, too: until it is sealed, nothing in it can be given back. */
@@ -544,15 +428,12 @@ static void end_segment(struct kv_db *db)
 
 int kv_flush(struct kv_db *db)
 {
-	uint64_t count;
-
 	if (db->options.read_only)
 		return KV_E_read_only;
 	if (atomic_load_explicit(&db->poisoned, memory_order_acquire))
 		return KV_E_poisoned;
 	end_segment(db);
-	KV_TRY(switch_if_any(db, &count));
-	KV_TRY(wait_flushed(db, count));
+	KV_TRY(kv_flush_memory(db));
 	if (db->options.inline_work)
 		kv_work_schedule(db);
 	return 0;

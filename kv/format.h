@@ -107,7 +107,8 @@ KV_DISK_SIZE(kv_chunk_header, 40);
 struct kv_journal_begin {
 	le64 previous_no;	/* journal before this one, 0 for none */
 	le64 previous_bytes;	/* where its last chunk ended */
-	le64 seqno;		/* of the last operation before this journal */
+	le64 seqno;		/* of the last operation before this journal; in the first that is needed,
+				   tables may have more, from a run that was ingested while it was empty */
 	le64 reserved;
 };
 KV_DISK_SIZE(kv_journal_begin, 32);

@@ -64,7 +64,7 @@ static bool in_memtable_locked(struct kv_db *db, kv_fileno number) KV_REQUIRES(&
 /* Does anything that isn't in a table yet need the segment? */
 static bool is_needed_locked(struct kv_db *db, kv_fileno number) KV_REQUIRES(&db->mu)
 {
-	if (in_memtable_locked(db, number))
+	if (in_memtable_locked(db, number) || kv_ingest_needs_locked(db, number))
 		return true;
 	kv_list_for_each(l, &db->segments)
 		if (kv_container_of(l, struct kv_live_segment, link)->number == number)
@@ -150,6 +150,8 @@ static int drop_dead(struct kv_db *db, bool *out_did)
 	if (err)
 		return err;
 	kv_count(&db->counters.segments_dropped, edit.segment_delete_count);
+	kv_event(db->log, "drop", "segments=%zu first=%" PRIu64, edit.segment_delete_count,
+		 edit.segment_deletes[0].number);
 	kv_msg(&db->store.msg, KV_MSG_INFO, "dropped %zu segments of the value log",
 	       edit.segment_delete_count);
 	*out_did = true;
@@ -456,8 +458,12 @@ static void set_result(struct kv_db *db, int err)
 		       kv_err_text(err));
 }
 
-static void report_run(const struct kv_gc_run *r)
+static void report_run(const struct kv_gc_run *r, uint64_t start_ns)
 {
+	kv_event(r->db->log, "collect", "segments=%zu first=%" PRIu64 " bytes=%" PRIu64
+		 " copied_bytes=%" PRIu64 " tables=%zu us=%" PRIu64, r->victim_count,
+		 r->victims[0], r->victim_bytes, r->copied_bytes, r->table_count,
+		 (kv_now_ns(r->db) - start_ns) / 1000);
 	kv_count(&r->db->counters.gc_runs, 1);
 	kv_count(&r->db->counters.gc_copied_bytes, r->copied_bytes);
 	kv_msg(&r->db->store.msg, KV_MSG_INFO,
@@ -470,6 +476,7 @@ static void report_run(const struct kv_gc_run *r)
 static int collect(struct kv_db *db, bool *out_did)
 {
 	KV_AUTO(run_done) struct kv_gc_run r = { .db = db };
+	uint64_t start = kv_now_ns(db);
 	bool moved = false;
 	int err;
 
@@ -488,8 +495,10 @@ static int collect(struct kv_db *db, bool *out_did)
 		err = kv_gc_move(&r, &moved);
 	if (err == KV_E_poisoned)
 		return err;
-	if (moved)
-		report_run(&r);
+	if (moved) {
+		kv_latency_add(db, KV_LATENCY_collect, start);
+		report_run(&r, start);
+	}
 	if (r.damaged || r.useless) {
 		skip_victims(&r);
 		err = 0;

@@ -12,7 +12,8 @@
  * bounds are the same, and it lies in no gap that a compaction could write to, since a
  * compaction that would have to take the old one found it busy. On level 0
  * tables are ordered by seqno_max, which is the same too; no two of them have the same one, since
- * each has the operations of one memtable. (That they are the same is checked, not believed.)
+ * each has the operations of one memtable, or a number of its own from an ingest. (That they are the
+ * same is checked, not believed.)
  *
  * CRASH: copies are synced, and the tables and their names, before the edit (K5). The segments that are
  * copied to were registered before (K4). Stop before the edit: tables that nothing names, and segments that

@@ -160,6 +160,9 @@ static int install(struct kv_db *db, struct kv_edit *edit, bool flushed)
 		err = KV_E_poisoned;
 	else
 		err = install_locked(db, edit, flushed);
+	if (err)
+		kv_event(db->log, "install_failed", "adds=%zu deletes=%zu error=\"%s\"",
+			 edit->add_count, edit->delete_count, kv_err_text(err));
 	/* Here the manifest tells its harmless failures from the others. */
 	if (err && err != KV_E_no_space && err != -ENOMEM)
 		err = kv_poison(db, err);

@@ -29,6 +29,7 @@
 struct kv_batch;
 struct kv_db;
 struct kv_env;
+struct kv_ingest;
 struct kv_iter;
 struct kv_snapshot;
 struct kv_txn;
@@ -71,6 +72,7 @@ struct kv_options {
 	uint32_t level0_tables_slow;	/* writers are slowed down from here on [8] */
 	uint32_t level0_tables_max;	/* and stopped here [20] */
 	bool no_compression;
+	bool no_event_log;		/* else events are written to the file LOG, which is never synced */
 	/*
 	 * No threads: flush and compaction run inside kv_write(), kv_flush() and
 	 * kv_compact(). For tests that want the same I/O in the same order each time.
@@ -296,6 +298,39 @@ void kv_txn_delete(struct kv_txn *txn, struct kv_slice key);
  */
 int kv_txn_commit(struct kv_txn *txn, bool sync) KV_NODISCARD;
 
+/* --- taking in what is sorted --------------------------------------------------------- */
+
+/*
+ * Many keys that come in ascending order are written to tables and to the value log at once,
+ * without journal and memtable. The commit puts all of them into the store in one step, as if
+ * one batch of puts were written then: what the keys had before is overwritten. Until then
+ * nobody sees anything of it, and others may read and write.
+ *
+ * Worth it for a MiB and more: it makes a few files, and the commit flushes what is in memory, and keeps
+ * writers waiting meanwhile. Where the tables lie between those that are there, they go to the deepest
+ * level at once; otherwise compactions have to take them down.
+ *
+ * One at a time: kv_ingest_new() fails with -EBUSY while there is another. An ingest is used by one
+ * thread at a time, and must be freed before the store is closed.
+ */
+int kv_ingest_new(struct kv_db *db, struct kv_ingest **out_ingest) KV_NODISCARD;
+/* Without a commit, nothing has happened; its files are deleted (after a crash, by the next opening). */
+void kv_ingest_free(struct kv_ingest *in);
+/*
+ * Key and value are copied. -EINVAL, and it is left out, when the key does not come behind the one
+ * before, or is empty; KV_E_too_big likewise. Any other failure is kept: all that follow return it. Some of the disk
+ * is kept back, as from batches: KV_E_no_space.
+ */
+int kv_ingest_put(struct kv_ingest *in, struct kv_slice key, struct kv_slice value,
+		  enum kv_hint hint) KV_NODISCARD;
+/*
+ * All of it is in the store, and durable, on return; what was written before is durable too. After
+ * KV_E_no_space or -ENOMEM nothing has happened. With KV_E_poisoned, whether it has is unknown until
+ * the store is opened again. -EOVERFLOW: meanwhile a billion other operations were written.
+ * Whatever it returns, kv_ingest_free() is what remains.
+ */
+int kv_ingest_commit(struct kv_ingest *in) KV_NODISCARD;
+
 /* --- upkeep --------------------------------------------------------------------------- */
 
 /* Writes the memtables to tables; everything before is durable on return. */
@@ -309,6 +344,15 @@ int kv_compact(struct kv_db *db, struct kv_slice begin, struct kv_slice end) KV_
 int kv_space(struct kv_db *db, uint64_t *out_bytes_all, uint64_t *out_bytes_free) KV_NODISCARD;
 /* Returns when background work has nothing left to do, or with its error. */
 int kv_wait_idle(struct kv_db *db) KV_NODISCARD;
+/*
+ * About how many bytes of files the keys in [begin, end) take (data NULL: from the first, to
+ * the last key), with their share of memtables; also what is overwritten or deleted and not gone
+ * yet. Reads the indexes of the tables that lie at the ends of the range, and no data.
+ */
+int kv_approximate_bytes(struct kv_db *db, struct kv_slice begin, struct kv_slice end,
+			 uint64_t *out_bytes) KV_NODISCARD;
+
+/* --- what it tells of itself -------------------------------------------------------------- */
 
 /*
  * Makes a store of its own in a new directory, with a state of this store that has
@@ -356,6 +400,8 @@ struct kv_stats {
 	x(compact_write_bytes,	"bytes of tables written by compactions")       \
 	x(flushes,		"memtables flushed")                            \
 	x(compactions,		"compactions")                                  \
+	x(ingests,		"sorted runs taken in")                         \
+	x(ingest_bytes,		"bytes of tables written by them")              \
 	x(delayed_writes,	"writes slowed down")                           \
 	x(delay_us,		"microseconds by which they were")              \
 	x(stopped_writes,	"writes that had to wait")                      \
@@ -374,5 +420,43 @@ struct kv_stats {
 };
 
 void kv_stats(struct kv_db *db, struct kv_stats *out_stats);
+
+/*
+ * How long things take, since the store was opened. What happens too often to be timed each time is
+ * drawn: one of so many.
+ */
+#define KV_LATENCIES(x)                                                         \
+	/* name		one of	what */                                         \
+	x(get,		16,	"gets")                                         \
+	x(seek,		16,	"seeks of iterators")                           \
+	x(write,	4,	"batches, until they are visible")              \
+	x(durable,	1,	"batches, until they are durable")              \
+	x(sync,		1,	"syncs of journals and segments")               \
+	x(flush,	1,	"memtables written to tables")                  \
+	x(compact,	1,	"compactions")                                  \
+	x(collect,	1,	"collections of garbage in the value log")
+
+enum kv_latency_kind {
+#define X(name, one_of, text) KV_LATENCY_##name,
+	KV_LATENCIES(X)
+#undef X
+	KV_LATENCY_KINDS
+};
+
+/* Quantiles are exact to a sixteenth, rounded up. All 0 when count is. */
+struct kv_latency {
+	uint64_t count;			/* that were timed */
+	uint64_t mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns;
+};
+
+void kv_latency(struct kv_db *db, enum kv_latency_kind kind, struct kv_latency *out_latency);
+
+/*
+ * The same and more by name, as text for people (appended to out) or as a number. The property
+ * "properties" lists all names. KV_E_not_found when there is none of that name; and, for a number,
+ * when it is one that is text only.
+ */
+int kv_property(struct kv_db *db, const char *name, struct kv_buf *out) KV_NODISCARD;
+int kv_property_number(struct kv_db *db, const char *name, uint64_t *out_number) KV_NODISCARD;
 
 #endif

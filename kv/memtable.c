@@ -358,6 +358,20 @@ uint64_t kv_memtable_bulk_bytes(const struct kv_memtable *m)
 	return atomic_load_explicit(&m->bulk_bytes, memory_order_relaxed);
 }
 
+uint64_t kv_memtable_approximate_bytes(const struct kv_memtable *m, struct kv_slice begin,
+				       struct kv_slice end)
+{
+	uint64_t trailer = kv_ikey_pack(KV_SEQNO_MAX, KV_KIND_MAX);
+	uint64_t all = atomic_load_explicit(&m->list.count, memory_order_relaxed);
+	uint64_t from = begin.data ? kv_skiplist_rank(&m->list, begin, trailer) : 0;
+	uint64_t to = end.data ? kv_skiplist_rank(&m->list, end, trailer) : all;
+
+	if (from >= to)
+		return 0;
+	return (uint64_t)((double)(kv_memtable_bytes(m) + kv_memtable_bulk_bytes(m)) *
+			  (double)(to - from) / (double)KV_MAX(all, to));
+}
+
 uint64_t kv_memtable_count(const struct kv_memtable *m)
 {
 	return atomic_load_explicit(&m->count, memory_order_relaxed);

@@ -55,6 +55,9 @@ int kv_memtable_rangedels(struct kv_memtable *m, struct kv_rangedels **out) KV_N
 
 uint64_t kv_memtable_bytes(const struct kv_memtable *m);	/* memory */
 uint64_t kv_memtable_bulk_bytes(const struct kv_memtable *m);	/* stored bytes its pointers refer to */
+/* About how much of both belongs to [begin, end) (data NULL: from the first, to the last key). */
+uint64_t kv_memtable_approximate_bytes(const struct kv_memtable *m, struct kv_slice begin,
+				       struct kv_slice end);
 uint64_t kv_memtable_count(const struct kv_memtable *m);	/* operations added */
 uint64_t kv_memtable_delete_count(const struct kv_memtable *m);	/* of those, of single keys */
 uint32_t kv_memtable_rangedel_count(const struct kv_memtable *m);

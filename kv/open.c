@@ -99,6 +99,7 @@ static void db_free(struct kv_db *db)
 	struct kv_env *env = db->options.env;
 
 	KV_ASSERT(kv_list_empty(&db->snapshots));
+	KV_ASSERT(!db->ingest);
 	live_done(db);
 	memory_done(db);
 	kv_manifest_free(db->manifest);
@@ -109,6 +110,7 @@ static void db_free(struct kv_db *db)
 	/* The version may have let go of files: too late, the next opening deletes them. */
 	kv_list_for_each_safe(l, &db->obsolete)
 		free(kv_container_of(l, struct kv_obsolete, link));
+	kv_eventlog_close(db->log);
 	if (db->lock)
 		env->ops->close(db->lock);
 	if (db->store.dir)
@@ -117,6 +119,18 @@ static void db_free(struct kv_db *db)
 	kv_pool_free(db->pool);
 	locks_done(db);
 	free(db);
+}
+
+/* What goes wrong is an event as well. */
+static void note_message(void *arg, enum kv_msg_level level, const char *text)
+{
+	const struct kv_db *db = arg;
+	const struct kv_msg *m = &db->options.msg;
+
+	if (level <= KV_MSG_WARN)
+		kv_event(db->log, level == KV_MSG_ERROR ? "error" : "warning", "text=\"%s\"", text);
+	if (m->fn && level <= m->level_max)
+		m->fn(m->arg, level, text);
 }
 
 static int db_new(const char *dir, const struct kv_options *options, struct kv_db **out)
@@ -131,7 +145,7 @@ static int db_new(const char *dir, const struct kv_options *options, struct kv_d
 	locks_init(db);
 	db->options = filled;
 	db->store.env = filled.env;
-	db->store.msg = filled.msg;
+	db->store.msg = (struct kv_msg){ note_message, db, KV_MAX(filled.msg.level_max, KV_MSG_WARN) };
 	db->store.path = strdup(dir);
 	db->sst_counters = (struct kv_sst_counters){
 		.filter_skips = &db->counters.filter_skips,
@@ -303,12 +317,20 @@ static int check_files(struct kv_db *db, const struct kv_dir_files *files)
 	return 0;
 }
 
+/* Not before the store is known to be one that may be changed. */
+static void begin_log(struct kv_db *db)
+{
+	if (!db->options.read_only && !db->options.no_event_log)
+		db->log = kv_eventlog_open(&db->store);
+}
+
 static int load(struct kv_db *db, const struct kv_dir_files *files, struct kv_edit *edit)
 {
 	struct kv_root root;
 
 	KV_TRY(kv_root_read(&db->store, &root));
 	KV_TRY(check_features(db, &root));
+	begin_log(db);
 	KV_TRY(kv_manifest_load(&db->store, kv_le64_get(root.manifest_no), &db->obsolete_sink,
 				&db->version, &db->state));
 	KV_TRY(check_files(db, files));
@@ -522,15 +544,33 @@ static int open_store(struct kv_db *db, struct kv_dir_files *files, struct kv_ed
 	return go_on(db, files, edit);
 }
 
+static void log_opened(struct kv_db *db, bool existed, uint64_t start_ns)
+{
+	struct kv_stats s;
+
+	if (!existed)
+		begin_log(db);
+	if (!db->log)
+		return;
+	kv_stats(db, &s);
+	kv_event(db->log, existed ? "open" : "create", "seqno=%" PRIu64 " segments=%" PRIu64
+		 " disk_bytes=%" PRIu64 " us=%" PRIu64, s.seqno, s.segment_count, s.disk_bytes,
+		 (kv_now_ns(db) - start_ns) / 1000);
+}
+
 int kv_open(const char *dir, const struct kv_options *options, struct kv_db **out_db)
 {
 	struct kv_dir_files files = { 0 };
 	struct kv_edit edit = { 0 };
 	struct kv_db *db;
+	uint64_t start;
 	int err;
 
 	KV_TRY(db_new(dir, options, &db));
+	start = kv_now_ns(db);
 	err = open_store(db, &files, &edit);
+	if (!err)
+		log_opened(db, files.has_root, start);
 	kv_dir_files_done(&files);
 	kv_edit_done(&edit);
 	if (err) {
@@ -604,10 +644,12 @@ static int shut_down(struct kv_db *db)
 
 int kv_close(struct kv_db *db)
 {
+	uint64_t start;
 	int err = 0;
 
 	if (!db)
 		return 0;
+	start = kv_now_ns(db);
 	kv_workers_stop(db);
 	if (!db->options.read_only) {
 		if (!atomic_load(&db->poisoned))
@@ -615,6 +657,8 @@ int kv_close(struct kv_db *db)
 		if (db->error)
 			err = db->error;
 	}
+	kv_event(db->log, "close", "seqno=%" PRIu64 " us=%" PRIu64 " result=\"%s\"",
+		 db->seqno_last, (kv_now_ns(db) - start) / 1000, err ? kv_err_text(err) : "good");
 	db_free(db);
 	return err;
 }

@@ -242,6 +242,9 @@ static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapsh
 int kv_get(struct kv_db *db, const struct kv_snapshot *snap, struct kv_slice key,
 	   struct kv_buf *out)
 {
+	bool timed = kv_is_drawn(atomic_fetch_add_explicit(&db->counters.gets, 1,
+							   memory_order_relaxed), KV_TIMED_get);
+	uint64_t start = timed ? kv_now_ns(db) : 0;
 	struct kv_readstate *rs = kv_readstate_ref(db), *now;
 	int err = get(db, rs, snap, key, out, true);
 
@@ -253,7 +256,8 @@ int kv_get(struct kv_db *db, const struct kv_snapshot *snap, struct kv_slice key
 		rs = now;
 	}
 	kv_readstate_unref(rs);
-	kv_count(&db->counters.gets, 1);
+	if (timed)
+		kv_latency_add(db, KV_LATENCY_get, start);
 	return err;
 }
 

@@ -42,6 +42,7 @@ static int dir_file_cmp(const void *a, const void *b)
 static bool is_known_name(const char *name)
 {
 	return !strcmp(name, KV_NAME_LOCK) || !strcmp(name, KV_NAME_ROOT_NEW) ||
+	       !strcmp(name, KV_NAME_LOG) || !strcmp(name, KV_NAME_LOG_OLD) ||
 	       !strcmp(name, "lost+found");
 }
 
@@ -376,7 +377,11 @@ static int check_order(struct replay *r, size_t i)
 		r->stopped = true;
 		return 0;
 	}
-	if (j->seqno != r->seqno)
+	/*
+	 * Before the first one more may have come into tables than it knows of: what was ingested
+	 * while it was empty. Its first operation, if it has any, tells whether it follows.
+	 */
+	if (i ? j->seqno != r->seqno : j->seqno > r->seqno)
 		return fail_journal(r, i, KV_E_journal_damaged,
 				    "it does not follow from what is before it");
 	return 0;
@@ -411,6 +416,9 @@ static int replay_all(struct replay *r, const struct kv_dir_files *files)
 		KV_TRY(replay_journal(r, i));
 		torn_bytes += r->journals[i].tail.torn_bytes;
 	}
+	kv_event(r->db->log, "recover", "journals=%zu operations=%" PRIu64 " seqno=%" PRIu64
+		 " torn_bytes=%" PRIu64 " stopped=%d", r->count, r->operations, r->seqno,
+		 torn_bytes, r->stopped);
 	if (r->operations || torn_bytes || r->stopped)
 		kv_msg(&r->store->msg, KV_MSG_INFO,
 		       "%s: recovered %" PRIu64 " operations from %zu journals; %" PRIu64

@@ -345,12 +345,27 @@ static void find_backward(struct kv_iter *it)
 
 /* --- moving ------------------------------------------------------------------------------- */
 
+struct timing {
+	struct kv_db *db;	/* NULL: it is not timed */
+	uint64_t start_ns;
+};
+
 /* Before a move that doesn't depend on where the iterator is: an old error is forgotten. */
-static void begin_seek(struct kv_iter *it)
+static struct timing begin_seek(struct kv_iter *it)
 {
-	kv_count(&it->db->counters.seeks, 1);
+	struct kv_db *db = it->db;
+	bool timed = kv_is_drawn(atomic_fetch_add_explicit(&db->counters.seeks, 1,
+							   memory_order_relaxed), KV_TIMED_seek);
+
 	it->valid = false;
 	it->error = 0;
+	return timed ? (struct timing){ db, kv_now_ns(db) } : (struct timing){ 0 };
+}
+
+static void end_seek(struct timing t)
+{
+	if (t.db)
+		kv_latency_add(t.db, KV_LATENCY_seek, t.start_ns);
 }
 
 static bool make_target(struct kv_iter *it, struct kv_slice user, kv_seqno seqno,
@@ -372,9 +387,8 @@ static void seek_before(struct kv_iter *it, struct kv_slice user)
 	find_backward(it);
 }
 
-void kv_iter_seek(struct kv_iter *it, struct kv_slice key)
+static void seek(struct kv_iter *it, struct kv_slice key)
 {
-	begin_seek(it);
 	if (it->has_lower && kv_slice_cmp(key, kv_buf_slice(&it->lower)) < 0)
 		key = kv_buf_slice(&it->lower);
 	if (!make_target(it, key, it->snapshot, KV_KIND_MAX))
@@ -383,9 +397,8 @@ void kv_iter_seek(struct kv_iter *it, struct kv_slice key)
 	find_forward(it, false);
 }
 
-void kv_iter_seek_prev(struct kv_iter *it, struct kv_slice key)
+static void seek_prev(struct kv_iter *it, struct kv_slice key)
 {
-	begin_seek(it);
 	if (it->has_upper && kv_slice_cmp(key, kv_buf_slice(&it->upper)) >= 0) {
 		seek_before(it, kv_buf_slice(&it->upper));
 		return;
@@ -397,26 +410,56 @@ void kv_iter_seek_prev(struct kv_iter *it, struct kv_slice key)
 	find_backward(it);
 }
 
-void kv_iter_seek_first(struct kv_iter *it)
+static void seek_first(struct kv_iter *it)
 {
 	if (it->has_lower) {
-		kv_iter_seek(it, kv_buf_slice(&it->lower));
+		seek(it, kv_buf_slice(&it->lower));
 		return;
 	}
-	begin_seek(it);
 	it->cursor->ops->seek_first(it->cursor);
 	find_forward(it, false);
 }
 
-void kv_iter_seek_last(struct kv_iter *it)
+static void seek_last(struct kv_iter *it)
 {
-	begin_seek(it);
 	if (it->has_upper) {
 		seek_before(it, kv_buf_slice(&it->upper));
 		return;
 	}
 	it->cursor->ops->seek_last(it->cursor);
 	find_backward(it);
+}
+
+void kv_iter_seek(struct kv_iter *it, struct kv_slice key)
+{
+	struct timing t = begin_seek(it);
+
+	seek(it, key);
+	end_seek(t);
+}
+
+void kv_iter_seek_prev(struct kv_iter *it, struct kv_slice key)
+{
+	struct timing t = begin_seek(it);
+
+	seek_prev(it, key);
+	end_seek(t);
+}
+
+void kv_iter_seek_first(struct kv_iter *it)
+{
+	struct timing t = begin_seek(it);
+
+	seek_first(it);
+	end_seek(t);
+}
+
+void kv_iter_seek_last(struct kv_iter *it)
+{
+	struct timing t = begin_seek(it);
+
+	seek_last(it);
+	end_seek(t);
 }
 
 void kv_iter_next(struct kv_iter *it)

@@ -11,6 +11,9 @@
 
 #include "kv/assert.h"
 
+/* A node is on the next level, too, with a chance of one in 2^HEIGHT_BITS. */
+#define HEIGHT_BITS 2
+
 struct kv_skipnode {
 	uint32_t value_bytes;
 	uint16_t key_bytes;		/* of the internal key */
@@ -111,7 +114,8 @@ static int random_height(struct kv_skiplist *l)
 	r ^= r >> 17;
 	r ^= r << 5;
 	l->random = r;
-	for (; height < KV_SKIPLIST_HEIGHT_MAX && !(r & 3); r >>= 2)
+	for (; height < KV_SKIPLIST_HEIGHT_MAX && !(r & ((1 << HEIGHT_BITS) - 1));
+	     r >>= HEIGHT_BITS)
 		height++;
 	return height;
 }
@@ -201,6 +205,20 @@ struct kv_skipnode *kv_skiplist_last(const struct kv_skiplist *l)
 		while ((next = load_next(n, level)))
 			n = next;
 	return n == l->head ? NULL : n;
+}
+
+uint64_t kv_skiplist_rank(const struct kv_skiplist *l, struct kv_slice user_key, uint64_t trailer)
+{
+	struct kv_skipnode *n = l->head, *next;
+	int level = atomic_load_explicit(&l->height, memory_order_relaxed);
+	uint64_t rank = 0;
+
+	while (level-- > 0)
+		while ((next = load_next(n, level)) && compare(next, user_key, trailer) < 0) {
+			n = next;
+			rank += (uint64_t)1 << (HEIGHT_BITS * level);
+		}
+	return KV_MIN(rank, atomic_load_explicit(&l->count, memory_order_relaxed));
 }
 
 struct kv_skipnode *kv_skipnode_next(const struct kv_skipnode *n)

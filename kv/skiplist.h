@@ -40,6 +40,11 @@ struct kv_skipnode *kv_skiplist_seek_prev(const struct kv_skiplist *l, struct kv
 					  uint64_t trailer);
 struct kv_skipnode *kv_skiplist_first(const struct kv_skiplist *l);
 struct kv_skipnode *kv_skiplist_last(const struct kv_skiplist *l);
+/*
+ * About how many nodes lie before the key: counted on the way to it, on each level by how many nodes
+ * of the lowest one a step there passes on average.
+ */
+uint64_t kv_skiplist_rank(const struct kv_skiplist *l, struct kv_slice user_key, uint64_t trailer);
 struct kv_skipnode *kv_skipnode_next(const struct kv_skipnode *n);
 
 /* The internal key and the value; stay as long as the arena. */

@@ -35,15 +35,15 @@ int kv_space(struct kv_db *db, uint64_t *out_bytes_all, uint64_t *out_bytes_free
 	return 0;
 }
 
-bool kv_space_is_low(struct kv_db *db, uint64_t bytes)
+bool kv_space_is_low(struct kv_db *db, struct kv_space_look *look, uint64_t bytes)
 {
 	uint64_t all, left;
 
-	db->space_unlooked += bytes;
-	if (db->space_unlooked < look_bytes(db) && !db->space_low)
+	look->unlooked += bytes;
+	if (look->unlooked < look_bytes(db) && !look->low)
 		return false;
 	/* A disk that does not tell is found full when it is. */
-	db->space_low = !kv_space(db, &all, &left) && left < bytes;
-	db->space_unlooked = 0;
-	return db->space_low;
+	look->low = !kv_space(db, &all, &left) && left < bytes + look->margin;
+	look->unlooked = 0;
+	return look->low;
 }

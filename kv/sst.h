@@ -107,6 +107,12 @@ int kv_sst_get(struct kv_sst *t, struct kv_slice user_key, kv_seqno snapshot,
 struct kv_cursor *kv_sst_cursor(struct kv_sst *t, bool fill_cache, bool sequential);
 /* What the open table takes, but for its blocks, which are in the cache. */
 uint64_t kv_sst_memory_bytes(const struct kv_sst *t);
+/*
+ * Bytes of the table's blocks that lie before the key, to a block; the index is read through the
+ * cache. With what kv_sst_data_bytes() says of all of them, that is a part of the table.
+ */
+int kv_sst_bytes_before(struct kv_sst *t, struct kv_slice user_key, uint64_t *out) KV_NODISCARD;
+uint64_t kv_sst_data_bytes(const struct kv_sst *t);
 /* NULL when none; belongs to the table. */
 struct kv_rangedels *kv_sst_rangedels(struct kv_sst *t);
 /* The table's own properties; belongs to the table. */

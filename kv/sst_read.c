@@ -382,3 +382,26 @@ int kv_sst_get(struct kv_sst *t, struct kv_slice user_key, kv_seqno snapshot,
 	*out_covered = KV_MAX(*out_covered, covered);
 	return 0;
 }
+
+/* Range tombstones, filter and index follow the data blocks, in this order, those that are there. */
+uint64_t kv_sst_data_bytes(const struct kv_sst *t)
+{
+	const struct kv_block_handle *behind = t->range_deletes.stored_bytes ? &t->range_deletes :
+					       t->filter.stored_bytes	     ? &t->filter :
+					       t->index.stored_bytes	     ? &t->index :
+										&t->properties;
+
+	return behind->offset - sizeof(struct kv_file_header);
+}
+
+int kv_sst_bytes_before(struct kv_sst *t, struct kv_slice user_key, uint64_t *out)
+{
+	struct kv_block_handle h = { 0 };
+
+	if (t->meta.entries)
+		KV_TRY(find_block(t, user_key, KV_SEQNO_MAX, &h));
+	*out = h.stored_bytes ? KV_MIN(h.offset - sizeof(struct kv_file_header),
+				       kv_sst_data_bytes(t)) :
+				kv_sst_data_bytes(t);
+	return 0;
+}

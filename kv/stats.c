@@ -64,3 +64,20 @@ void kv_stats(struct kv_db *db, struct kv_stats *out_stats)
 #undef X
 	*out_stats = s;
 }
+
+void kv_latency(struct kv_db *db, enum kv_latency_kind kind, struct kv_latency *out_latency)
+{
+	struct kv_histogram_view v;
+
+	KV_ASSERT(kind < KV_LATENCY_KINDS);
+	kv_histogram_read(&db->latencies[kind], &v);
+	*out_latency = (struct kv_latency){
+		.count = v.count,
+		.mean_ns = v.count ? v.sum / v.count : 0,
+		.p50_ns = kv_histogram_quantile(&v, 500000),
+		.p90_ns = kv_histogram_quantile(&v, 900000),
+		.p99_ns = kv_histogram_quantile(&v, 990000),
+		.p999_ns = kv_histogram_quantile(&v, 999000),
+		.max_ns = v.max,
+	};
+}

@@ -155,6 +155,7 @@ static int sync_all(struct kv_db *db)
 /* Takes sync_mu and gives it back in between. */
 static int be_syncer_locked(struct kv_db *db) KV_REQUIRES(&db->sync_mu)
 {
+	uint64_t start = kv_now_ns(db);
 	kv_seqno target;
 	int err;
 
@@ -165,6 +166,8 @@ static int be_syncer_locked(struct kv_db *db) KV_REQUIRES(&db->sync_mu)
 	err = sync_all(db);
 	if (err)
 		err = kv_poison(db, err);
+	else
+		kv_latency_add(db, KV_LATENCY_sync, start);
 	kv_mutex_lock(&db->sync_mu);
 	db->sync_running = false;
 	if (!err)

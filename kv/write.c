@@ -18,6 +18,8 @@
  */
 #include "kv/write.h"
 
+#include <inttypes.h>
+
 #define GROUP_BYTES_MAX (1 * KV_MIB)	/* encoded; a larger batch makes a group of its own */
 #define GROUP_BULK_BYTES_MAX (16 * KV_MIB)
 #define GROUP_WRITERS_MAX 256		/* one iovec each */
@@ -165,12 +167,13 @@ static bool memtable_is_full(struct kv_db *db)
 /* Waits until a memtable has been flushed, or until that has failed. */
 static int wait_for_flush(struct kv_db *db)
 {
-	uint64_t start = db->store.env->ops->monotonic_ns(db->store.env), failures;
+	uint64_t start = kv_now_ns(db), failures, us;
 	int err = 0;
 
 	if (db->options.inline_work)
 		return kv_flush_one(db);
 	kv_count(&db->counters.stopped_writes, 1);
+	kv_event(db->log, "stall_begin", "reason=flush memtables=%d", KV_IMM_MAX + 1);
 	kv_mutex_lock(&db->mu);
 	failures = db->flush_failures;
 	kv_work_want_locked(db);
@@ -183,8 +186,9 @@ static int wait_for_flush(struct kv_db *db)
 			kv_cond_wait(&db->done_cond, &db->mu);
 	}
 	kv_mutex_unlock(&db->mu);
-	kv_count(&db->counters.stop_us,
-		 (db->store.env->ops->monotonic_ns(db->store.env) - start) / 1000);
+	us = (kv_now_ns(db) - start) / 1000;
+	kv_count(&db->counters.stop_us, us);
+	kv_event(db->log, "stall_end", "reason=flush us=%" PRIu64, us);
 	return err;
 }
 
@@ -341,7 +345,7 @@ static uint64_t group_bytes(const struct group *g)
  */
 static void sum_up(struct kv_db *db, struct group *g)
 {
-	bool low = kv_space_is_low(db, group_bytes(g));
+	bool low = kv_space_is_low(db, &db->space, group_bytes(g));
 	size_t kept = 0;
 
 	kv_counters_trim(db->counter_cache);
@@ -621,6 +625,8 @@ static int commit_and_sync(struct kv_db *db, struct kv_writer *w, bool sync)
 int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, void *arg, bool sync)
 {
 	struct kv_writer w = { .batch = b, .check = check, .check_arg = arg };
+	bool timed;
+	uint64_t start;
 	int err;
 
 	if (b->error)
@@ -634,6 +640,10 @@ int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, 
 	if (b->user_bytes > KV_BATCH_BYTES_MAX)
 		return KV_E_too_big;
 
+	timed = sync || kv_is_drawn(atomic_fetch_add_explicit(&db->writes, 1,
+							       memory_order_relaxed),
+				     KV_TIMED_write);
+	start = timed ? kv_now_ns(db) : 0;
 	KV_TRY(kv_pressure(db, b));
 	kv_mutex_init(&w.mu);
 	kv_cond_init(&w.cond);
@@ -647,6 +657,8 @@ int kv_write_if(struct kv_db *db, struct kv_batch *b, kv_write_check_fn *check, 
 	kv_writer_done(db, &w);
 	kv_cond_done(&w.cond);
 	kv_mutex_done(&w.mu);
+	if (timed && !err)
+		kv_latency_add(db, sync ? KV_LATENCY_durable : KV_LATENCY_write, start);
 	if (db->options.inline_work)
 		kv_work_schedule(db);
 	return err;

@@ -14,6 +14,8 @@
  */
 #include "kv/write.h"
 
+#include <inttypes.h>
+
 #define DELAY_NS_PER_KIB_MAX 1000000	/* of level 0 */
 #define FLUSH_DELAY_PART 2
 #define DELAY_NS_STEP 1000000		/* times too short to sleep are run up first */
@@ -69,6 +71,18 @@ static uint64_t level0_delay(struct kv_db *db)
 	       ((uint64_t)(max - slow) * (max - slow));
 }
 
+/* Between the first delay and the next batch that meets no debt, one line at each end. */
+static void log_slow(struct kv_db *db, bool slowed)
+{
+	if (atomic_load_explicit(&db->slowed, memory_order_relaxed) == slowed ||
+	    atomic_exchange(&db->slowed, slowed) == slowed)
+		return;
+	kv_event(db->log, slowed ? "slow_begin" : "slow_end", "level0=%" PRIu32
+		 " memtables_full=%" PRIu32 " delayed_writes=%" PRIu64 " delay_us=%" PRIu64,
+		 atomic_load(&db->level0_count), atomic_load(&db->imm_full),
+		 atomic_load(&db->counters.delayed_writes), atomic_load(&db->counters.delay_us));
+}
+
 /*
  * Each batch books its time behind all that were booked before, so that the pace is the same
  * for one writer and for many. Returns how far away the end of it is.
@@ -95,6 +109,9 @@ static void slow_down(struct kv_db *db, const struct kv_batch *b)
 		kv_mutex_unlock(&db->mu);
 		return;
 	}
+	kv_mutex_unlock(&db->mu);
+	log_slow(db, true);
+	kv_mutex_lock(&db->mu);
 	/* Work that gets done ends it before its time. The clock may be a test's, and stand still. */
 	while (now - start < ns && is_pressed(db) && !atomic_load(&db->poisoned) &&
 	       kv_cond_wait_for(&db->done_cond, &db->mu, ns - (now - start)))
@@ -105,13 +122,20 @@ static void slow_down(struct kv_db *db, const struct kv_batch *b)
 }
 
 /* Level 0 is at its limit: waits until a compaction has made room. */
-static int wait_for_compaction(struct kv_db *db)
+int kv_level0_wait(struct kv_db *db)
 {
 	struct kv_env *env = db->store.env;
-	uint64_t start = env->ops->monotonic_ns(env), failures;
+	uint64_t start, failures, us;
 	int err = 0;
 
+	if (db->options.inline_work ||
+	    atomic_load_explicit(&db->level0_count, memory_order_relaxed) <
+		    db->options.level0_tables_max)
+		return 0;
+	start = env->ops->monotonic_ns(env);
 	kv_count(&db->counters.stopped_writes, 1);
+	kv_event(db->log, "stall_begin", "reason=level0 tables=%" PRIu32,
+		 atomic_load(&db->level0_count));
 	kv_mutex_lock(&db->mu);
 	failures = db->compact_failures;
 	kv_work_want_locked(db);
@@ -124,17 +148,25 @@ static int wait_for_compaction(struct kv_db *db)
 			kv_cond_wait(&db->done_cond, &db->mu);
 	}
 	kv_mutex_unlock(&db->mu);
-	kv_count(&db->counters.stop_us, (env->ops->monotonic_ns(env) - start) / 1000);
+	us = (env->ops->monotonic_ns(env) - start) / 1000;
+	kv_count(&db->counters.stop_us, us);
+	kv_event(db->log, "stall_end", "reason=level0 us=%" PRIu64, us);
 	return err;
 }
 
 int kv_pressure(struct kv_db *db, const struct kv_batch *b)
 {
-	if (db->options.inline_work || !is_pressed(db) || only_deletes(b))
+	if (db->options.inline_work)
+		return 0;
+	if (!is_pressed(db)) {
+		log_slow(db, false);
+		return 0;
+	}
+	if (only_deletes(b))
 		return 0;
 	if (atomic_load_explicit(&db->level0_count, memory_order_relaxed) >=
 	    db->options.level0_tables_max)
-		return wait_for_compaction(db);
+		return kv_level0_wait(db);
 	slow_down(db, b);
 	return 0;
 }

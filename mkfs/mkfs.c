@@ -51,7 +51,8 @@ static bool is_store_file(const char *name)
 	kv_fileno number;
 
 	return kv_filename_parse(name, &kind, &number) || !strcmp(name, KV_NAME_ROOT_NEW) ||
-	       !strcmp(name, KV_NAME_LOCK);
+	       !strcmp(name, KV_NAME_LOCK) || !strcmp(name, KV_NAME_LOG) ||
+	       !strcmp(name, KV_NAME_LOG_OLD);
 }
 
 typedef int name_fn(struct target *t, const char *name);

@@ -99,6 +99,7 @@ static struct kv_options engine(struct kv_env *env)
 		.env = env,
 		.msg = { getenv("VERBOSE") ? print_message : NULL, NULL, KV_MSG_DEBUG },
 		.inline_work = true,
+		.no_event_log = true,
 		.cache_bytes = 64 * KV_KIB,
 		.memtable_bytes = 16 * KV_KIB,
 		.bulk_bytes_per_memtable = 256 * KV_KIB,

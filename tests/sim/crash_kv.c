@@ -105,6 +105,7 @@ static struct kv_options options(struct kv_env *env)
 		.msg = { getenv("VERBOSE") ? print_message : NULL, NULL, KV_MSG_DEBUG },
 		.create = true,
 		.inline_work = true,
+		.no_event_log = true,
 		.cache_bytes = 64 * KV_KIB,
 		.memtable_bytes = roll(0, 8 * KV_KIB),
 		.bulk_bytes_per_memtable = roll(1, 32 * KV_KIB),
@@ -365,6 +366,31 @@ static bool step_write(struct run *r)
 	return true;
 }
 
+/* A sorted run is as good as a batch, and durable. Some are given up. */
+static bool step_ingest(struct run *r)
+{
+	bool commits = ref_chance(&r->random, 80);
+	struct kv_ingest *in;
+	struct ref next;
+	int err;
+
+	if (!ok(r, kv_ingest_new(r->db, &in)))
+		return false;
+	next = ref_gen_ingest(&r->gen, &r->states[r->begun], in, &err);
+	if (!err && commits) {
+		r->states[++r->begun] = next;
+		next = (struct ref){ 0 };
+		err = kv_ingest_commit(in);
+	}
+	kv_ingest_free(in);
+	ref_done(&next);
+	if (!ok(r, err))
+		return false;
+	if (commits)
+		r->synced = r->done = r->begun;
+	return true;
+}
+
 static void count_collections(struct run *r)
 {
 	struct kv_stats s;
@@ -441,7 +467,9 @@ static bool step(struct run *r)
 		return step_close(r);
 	if (what < 16)
 		return step_name(r);
-	if (what < 20) {
+	if (what < 19)
+		return step_ingest(r);
+	if (what < 23) {
 		if (r->snap) {
 			kv_snapshot_free(r->db, r->snap);
 			r->snap = NULL;

@@ -54,6 +54,7 @@ static struct kv_options engine(struct kv_env *env, bool threads)
 	return (struct kv_options){
 		.env = env,
 		.inline_work = !threads,
+		.no_event_log = true,
 		.msg = { getenv("VERBOSE") ? print_message : NULL, NULL, KV_MSG_DEBUG },
 		.cache_bytes = 256 * KV_KIB,
 		.memtable_bytes = 128 * KV_KIB,

@@ -341,4 +341,50 @@ static inline struct ref ref_gen_batch(struct ref_gen *g, const struct ref *now,
 	return next;
 }
 
+static inline void ref_ingest_put(struct kv_ingest *in, struct ref *next, struct kv_slice key,
+				  const void *data, uint32_t bytes, enum kv_hint hint, int *err)
+{
+	if (!*err)
+		*err = kv_ingest_put(in, key, kv_slice(data, bytes), hint);
+	if (bytes)
+		memcpy(ref_put(next, key, bytes), data, bytes);
+	else
+		ref_put(next, key, 0);
+}
+
+/*
+ * Gives an ingest random keys in a random range, and returns what `now` becomes by it: it counts
+ * as a batch. *out_err: of the put that failed, if one has.
+ */
+static inline struct ref ref_gen_ingest(struct ref_gen *g, const struct ref *now,
+					struct kv_ingest *in, int *out_err)
+{
+	uint32_t from = ref_below(&g->random, g->keys), density = 1 + ref_below(&g->random, 100);
+	uint32_t end = from + 1 + ref_below(&g->random, g->keys - from);
+	uint8_t *data = ref_alloc(g->value_bytes_max);
+	char count[3] = { g->prefix, 'n', 0 };
+	struct ref next = ref_copy(now);
+	size_t i;
+	le64 n;
+
+	*out_err = 0;
+	for (uint32_t number = from; number < end; number++) {
+		struct ref_name name = ref_name(g, number);
+		uint32_t bytes = ref_size(g);
+
+		if (!ref_chance(&g->random, density))
+			continue;
+		ref_fill(g, data, bytes, ref_chance(&g->random, 50));
+		ref_ingest_put(in, &next, kv_slice_str(name.s), data, bytes,
+			       ref_chance(&g->random, 20) ? KV_HINT_INCOMPRESSIBLE : KV_HINT_NONE,
+			       out_err);
+	}
+	free(data);
+	ref_add_number(&next, kv_slice_str(count), 1);
+	KV_ASSERT(ref_has(&next, kv_slice_str(count), &i));
+	memcpy(&n, ref_value_at(&next, i).data, sizeof(n));
+	ref_ingest_put(in, &next, kv_slice_str(count), &n, sizeof(n), KV_HINT_NONE, out_err);
+	return next;
+}
+
 #endif

@@ -77,6 +77,7 @@ static struct kv_options engine(const struct round *round, struct kv_env *env)
 	struct kv_options o = {
 		.env = env,
 		.inline_work = !round->threads,
+		.no_event_log = true,
 		.msg = { print_message, NULL, getenv("VERBOSE") ? KV_MSG_DEBUG : KV_MSG_WARN },
 	};
 

@@ -277,6 +277,29 @@ static void step_write(struct model *m)
 	kv_batch_free(b);
 }
 
+/* A sorted run; another thread may be at one. */
+static void step_ingest(struct model *m)
+{
+	bool commits = ref_chance(&m->random, 80);
+	struct kv_ingest *in;
+	struct ref next;
+	int err = kv_ingest_new(m->db, &in);
+
+	if (err == -EBUSY && !m->alone)
+		return;
+	CHECK_OK(err);
+	next = ref_gen_ingest(&m->gen, &m->now, in, &err);
+	CHECK_OK(err);
+	if (commits) {
+		CHECK_OK(kv_ingest_commit(in));
+		ref_done(&m->now);
+		m->now = next;
+	} else {
+		ref_done(&next);
+	}
+	kv_ingest_free(in);
+}
+
 /* A batch that can't be done leaves nothing behind. */
 static void step_fail(struct model *m)
 {
@@ -547,6 +570,8 @@ static void step(struct model *m)
 		CHECK_OK(kv_sync(m->db));
 	else if (what < 490)
 		check_all(m, NULL, &m->now);
+	else if (what < 492)
+		step_ingest(m);
 	else
 		step_read(m);
 }
@@ -564,6 +589,7 @@ static struct kv_options round_options(bool tiny, bool inline_work)
 	struct kv_options o = {
 		.create = true,
 		.inline_work = inline_work,
+		.no_event_log = true,
 		.msg = { print_message, NULL, getenv("VERBOSE") ? KV_MSG_DEBUG : KV_MSG_WARN },
 	};
 

@@ -42,6 +42,7 @@ static inline void dbfix_init(struct dbfix *f, uint64_t seed)
 		.msg = { dbfix_message, f, KV_MSG_INFO },
 		.create = true,
 		.inline_work = true,
+		.no_event_log = true,
 		.cache_bytes = 256 * KV_KIB,
 		.memtable_bytes = 16 * KV_KIB,
 		.bulk_bytes_per_memtable = 256 * KV_KIB,

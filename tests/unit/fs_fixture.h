@@ -34,6 +34,7 @@ static inline struct kv_options fixture_kv_options(void)
 {
 	return (struct kv_options){
 		.inline_work = true,
+		.no_event_log = true,
 		.msg = { .fn = fixture_msg, .level_max = KV_MSG_WARN },
 	};
 }

@@ -138,6 +138,7 @@ static struct kv_options options(struct kv_env *env)
 		.env = env,
 		.msg = { say, NULL, KV_MSG_WARN },
 		.inline_work = true,
+		.no_event_log = true,
 		.medium_bytes = 64,
 		.bulk_bytes = 256,
 		.block_bytes = 256,

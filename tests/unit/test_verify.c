@@ -478,6 +478,7 @@ static struct kv_db *open_engine(void)
 		.env = &t.env,
 		.create = true,
 		.inline_work = true,
+		.no_event_log = true,
 		.memtable_bytes = 32 * KV_KIB,
 		.table_bytes = 32 * KV_KIB,
 		.level_base_bytes = 64 * KV_KIB,
