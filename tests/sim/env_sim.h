@@ -140,6 +140,8 @@ uint64_t kv_env_sim_used(struct kv_env *env);
 /* Flips the bits of mask in one byte of a file, current and durable. -ENOENT; -EINVAL behind its end. */
 int kv_env_sim_flip(struct kv_env *env, const char *path, const char *name, uint64_t offset,
 		    uint8_t mask);
+/* Of all that somebody sees who opens the disk now: names, sizes, bytes. Equal disks have equal ones. */
+uint64_t kv_env_sim_hash(struct kv_env *env);
 /* How many bytes of a file are unsynced, in whole sectors; -ENOENT. */
 int kv_env_sim_unsynced(struct kv_env *env, const char *path, const char *name,
 			uint64_t *out_bytes);

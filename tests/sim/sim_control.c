@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "kv/checksum.h"
 #include "tests/sim/sim_impl.h"
 
 struct kv_env *kv_env_sim_clone(struct kv_env *env)
@@ -173,4 +174,44 @@ void kv_env_sim_advance(struct kv_env *env, uint64_t ns)
 	kv_mutex_lock(&sim->mu);
 	sim->now_ns += ns;
 	kv_mutex_unlock(&sim->mu);
+}
+
+/* What is not there and zeros are the same. */
+static uint64_t content_hash(const struct inode *ino, uint64_t hash)
+{
+	static const uint8_t zeros[BLOCK_BYTES];
+
+	hash = kv_checksum(kv_slice(&ino->bytes, sizeof(ino->bytes)), hash);
+	for (size_t i = 0; i < ino->slot_count && i * BLOCK_BYTES < ino->bytes; i++) {
+		const struct block *b = ino->slots[i].current;
+		uint64_t seed = hash + i;
+
+		if (b && memcmp(b->data, zeros, BLOCK_BYTES))
+			hash ^= kv_checksum(kv_slice(b->data, BLOCK_BYTES), seed);
+	}
+	return hash;
+}
+
+uint64_t kv_env_sim_hash(struct kv_env *env)
+{
+	struct sim *sim = to_sim(env);
+	uint64_t sum = 0;	/* the order of names says nothing */
+
+	kv_mutex_lock(&sim->mu);
+	for (size_t d = 0; d < sim->dir_count; d++) {
+		const struct dir *dir = sim->dirs[d];
+		uint64_t path;
+
+		if (dir->removed)
+			continue;
+		path = kv_checksum(kv_slice_str(dir->path), 0);
+		sum += path;
+		for (size_t i = 0; i < dir->current.count; i++) {
+			const struct entry *e = &dir->current.e[i];
+
+			sum += content_hash(e->inode, kv_checksum(kv_slice_str(e->name), path));
+		}
+	}
+	kv_mutex_unlock(&sim->mu);
+	return sum;
 }
