@@ -40,11 +40,24 @@ static void run_free(struct kv_cursor *c)
 	free(run_of(c));
 }
 
+/* False: it has failed. */
+static bool run_open_table(struct run_cursor *r)
+{
+	const struct kv_sst_meta *m = &r->tables[r->at]->meta;
+	struct kv_sst *sst;
+
+	r->error = kv_filecache_table(r->files, m->number, m->file_bytes, &r->pin, &sst);
+	if (r->error)
+		return false;
+	r->table = kv_sst_cursor(sst, false, true);
+	if (!r->table)
+		r->error = -ENOMEM;
+	return r->table;
+}
+
 /* Opens tables until one has an entry. */
 static void run_settle(struct run_cursor *r)
 {
-	struct kv_sst *sst;
-
 	while (!r->error) {
 		if (r->table && r->table->ops->valid(r->table))
 			return;
@@ -56,16 +69,8 @@ static void run_settle(struct run_cursor *r)
 		}
 		if (r->at == r->count)
 			return;
-		r->error = kv_filecache_table(r->files, r->tables[r->at]->meta.number,
-					      r->tables[r->at]->meta.file_bytes, &r->pin, &sst);
-		if (r->error)
-			return;
-		r->table = kv_sst_cursor(sst, false, true);
-		if (!r->table) {
-			r->error = -ENOMEM;
-			return;
-		}
-		r->table->ops->seek_first(r->table);
+		if (run_open_table(r))
+			r->table->ops->seek_first(r->table);
 	}
 }
 
@@ -76,6 +81,21 @@ static void run_seek_first(struct kv_cursor *c)
 	run_close_table(r);
 	r->error = 0;
 	r->at = 0;
+	run_settle(r);
+}
+
+static void run_seek(struct kv_cursor *c, struct kv_slice ikey)
+{
+	struct run_cursor *r = run_of(c);
+
+	run_close_table(r);
+	r->error = 0;
+	r->at = 0;
+	while (r->at < r->count &&
+	       kv_ikey_cmp(kv_buf_slice(&r->tables[r->at]->meta.largest), ikey) < 0)
+		r->at++;
+	if (r->at < r->count && run_open_table(r))
+		r->table->ops->seek(r->table, ikey);
 	run_settle(r);
 }
 
@@ -107,14 +127,14 @@ static struct kv_slice run_value(const struct kv_cursor *c)
 	return run_of(c)->table->ops->value(run_of(c)->table);
 }
 
-/* A compaction reads everything, from the front. */
+/* A compaction goes forward only. */
 static void run_no_backward(struct kv_cursor *c)
 {
 	(void)c;
 	KV_ASSERT(!"a compaction goes forward only");
 }
 
-static void run_no_seek(struct kv_cursor *c, struct kv_slice ikey)
+static void run_no_seek_prev(struct kv_cursor *c, struct kv_slice ikey)
 {
 	(void)ikey;
 	run_no_backward(c);
@@ -124,8 +144,8 @@ static const struct kv_cursor_ops run_ops = {
 	.free = run_free,
 	.seek_first = run_seek_first,
 	.seek_last = run_no_backward,
-	.seek = run_no_seek,
-	.seek_prev = run_no_seek,
+	.seek = run_seek,
+	.seek_prev = run_no_seek_prev,
 	.next = run_next,
 	.prev = run_no_backward,
 	.valid = run_valid,

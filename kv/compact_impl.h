@@ -5,12 +5,14 @@
  *	compact_hand.c		chooses, by hand
  *	compact_job.c		claims, runs, installs, tells
  *	compact_input.c		which tables are read, and which range tombstones go on
+ *	compact_cut.c		into parts that are merged at the same time
  *	compact_cursor.c	the inputs as one cursor
- *	compact_merge.c		merging, and the outputs
+ *	compact_merge.c		merging a part, and its outputs
  */
 #ifndef KV_COMPACT_IMPL_H
 #define KV_COMPACT_IMPL_H
 
+#include "kv/arena.h"
 #include "kv/compact.h"
 #include "kv/db.h"
 
@@ -23,11 +25,25 @@ struct kv_job {
 	size_t snapshot_count;
 	struct kv_rangedels *rangedels;	/* of all inputs */
 	struct kv_rangedel *kept;	/* those of them that go to the outputs */
-	size_t kept_count, kept_at;	/* kept_at: those before lie before the current output */
+	size_t kept_count;
 
 	struct kv_table **read;		/* inputs, without those that a tombstone hides as a whole */
 	size_t read_upper, read_lower;
+
+	struct kv_job_part *parts;
+	size_t part_count;
+	struct kv_arena keys;		/* where parts begin */
+	struct kv_edit edit;
+	bool claimed;
+	_Atomic bool stopped;		/* given up: the store is being closed, or a part has failed */
+};
+
+/* The inputs' entries with user keys in [begin, end), by one thread. */
+struct kv_job_part {
+	struct kv_job *job;		/* shared by all: nothing there changes meanwhile, but `stopped` */
+	struct kv_slice begin, end;	/* data NULL: from the first, to the last */
 	uint64_t entries;		/* seen so far */
+	size_t kept_at;			/* range tombstones before it lie before the current output */
 
 	struct kv_buf last;		/* internal key of the entry before */
 	size_t last_stripe;
@@ -37,8 +53,7 @@ struct kv_job {
 	bool output_begins;		/* false: the first one, there is no such key */
 	size_t grandparent;		/* index in the level below the output level */
 	uint64_t grandparent_bytes;	/* that the current output overlaps */
-	struct kv_edit edit;
-	bool stopped;			/* given up, since the store is being closed */
+	struct kv_edit outputs;		/* adds them */
 };
 
 /* Range tombstones; whose bytes belong to others. */
@@ -71,14 +86,22 @@ int kv_job_rangedel_push(struct kv_job_rangedels *a, struct kv_rangedel r) KV_NO
 /* Sets snapshots, rangedels, kept and read. */
 int kv_job_inputs(struct kv_job *j) KV_NODISCARD;
 
+/* --- compact_cut.c ---------------------------------------------------------------------------- */
+
+/*
+ * Cuts what is to be read into at most so many parts of about the same size, none smaller than a
+ * table. A key with all its entries is in one part.
+ */
+int kv_job_cut(struct kv_job *j, size_t count_max) KV_NODISCARD;
+
 /* --- compact_cursor.c ------------------------------------------------------------------------- */
 
-/* Over all that is read, newest first for each user key. NULL when out of memory. */
+/* Over all that is read, newest first for each user key; forward only. NULL when out of memory. */
 struct kv_cursor *kv_job_cursor(struct kv_job *j);
 
 /* --- compact_merge.c -------------------------------------------------------------------------- */
 
-/* Writes the outputs, and adds them to the edit. */
+/* Writes the outputs: they are in the parts' edits, also after a failure. */
 int kv_job_merge(struct kv_job *j) KV_NODISCARD;
 
 #endif

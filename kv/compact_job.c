@@ -26,20 +26,45 @@ struct kv_pick_options kv_job_pick_options_locked(struct kv_db *db)
 	return o;
 }
 
-void kv_job_done(struct kv_job *j)
+void kv_job_claim_locked(struct kv_db *db, struct kv_job *j)
+{
+	j->version = kv_version_ref(db->version);
+	for (size_t i = 0; i < kv_job_input_count(j); i++)
+		j->pick.tables[i]->busy = true;
+	j->claimed = true;
+	db->compactions_running++;
+}
+
+static void unclaim(struct kv_job *j)
 {
 	struct kv_db *db = j->db;
 
+	if (!j->claimed)
+		return;
 	kv_mutex_lock(&db->mu);
-	for (size_t i = 0; i < j->pick.upper_count + j->pick.lower_count; i++)
+	for (size_t i = 0; i < kv_job_input_count(j); i++)
 		j->pick.tables[i]->busy = false;
+	db->compactions_running--;
 	kv_cond_broadcast(&db->done_cond);
 	kv_mutex_unlock(&db->mu);
+}
 
-	kv_sst_build_free(j->build);
+static void part_done(struct kv_job_part *p)
+{
+	kv_sst_build_free(p->build);
+	kv_edit_done(&p->outputs);
+	kv_buf_done(&p->last);
+	kv_buf_done(&p->output_begin);
+}
+
+void kv_job_done(struct kv_job *j)
+{
+	unclaim(j);
+	for (size_t i = 0; i < j->part_count; i++)
+		part_done(&j->parts[i]);
+	free(j->parts);
+	kv_arena_done(&j->keys);
 	kv_edit_done(&j->edit);
-	kv_buf_done(&j->last);
-	kv_buf_done(&j->output_begin);
 	free(j->read);
 	free(j->kept);
 	free(j->snapshots);
@@ -47,13 +72,6 @@ void kv_job_done(struct kv_job *j)
 	kv_pick_done(&j->pick);
 	if (j->version)
 		kv_version_unref(j->version);
-}
-
-void kv_job_claim_locked(struct kv_db *db, struct kv_job *j)
-{
-	j->version = kv_version_ref(db->version);
-	for (size_t i = 0; i < j->pick.upper_count + j->pick.lower_count; i++)
-		j->pick.tables[i]->busy = true;
 }
 
 /* --- telling ------------------------------------------------------------------------------ */
@@ -87,9 +105,10 @@ static void log_done(const struct kv_job *j, uint64_t start_ns)
 	}
 	kv_event(j->db->log, j->pick.move ? "move" : "compact",
 		 "level=%d output_level=%d input_tables=%zu+%zu input_bytes=%" PRIu64
-		 " output_tables=%zu output_bytes=%" PRIu64 " us=%" PRIu64 " inputs=%s outputs=%s",
+		 " output_tables=%zu output_bytes=%" PRIu64 " parts=%zu us=%" PRIu64
+		 " inputs=%s outputs=%s",
 		 j->pick.level, j->pick.output_level, j->pick.upper_count, j->pick.lower_count,
-		 in_bytes, j->edit.add_count, out_bytes, (kv_now_ns(j->db) - start_ns) / 1000,
+		 in_bytes, j->edit.add_count, out_bytes, j->part_count, (kv_now_ns(j->db) - start_ns) / 1000,
 		 inputs, outputs);
 }
 
@@ -98,13 +117,26 @@ static void log_done(const struct kv_job *j, uint64_t start_ns)
 /* They are named nowhere: what can't be removed now is removed by the next opening. */
 static void remove_outputs(struct kv_job *j)
 {
-	for (size_t i = 0; i < j->edit.add_count; i++)
-		(void)kv_store_unlink(&j->db->store, KV_FILE_TABLE, j->edit.adds[i].meta.number);
+	for (size_t i = 0; i < j->part_count; i++)
+		for (size_t k = 0; k < j->parts[i].outputs.add_count; k++)
+			(void)kv_store_unlink(&j->db->store, KV_FILE_TABLE,
+					      j->parts[i].outputs.adds[k].meta.number);
 }
 
 static int input_level(const struct kv_job *j, size_t i)
 {
 	return i < j->pick.upper_count ? j->pick.level : j->pick.output_level;
+}
+
+static int add_outputs(struct kv_job *j)
+{
+	for (size_t i = 0; i < j->part_count; i++) {
+		const struct kv_edit *e = &j->parts[i].outputs;
+
+		for (size_t k = 0; k < e->add_count; k++)
+			KV_TRY(kv_edit_add_table(&j->edit, e->adds[k].level, &e->adds[k].meta));
+	}
+	return 0;
 }
 
 /* Makes the outputs' names durable, and completes the edit. */
@@ -116,6 +148,7 @@ static int job_finish(struct kv_job *j)
 	if (j->pick.move)
 		return kv_edit_add_table(&j->edit, j->pick.output_level,
 					 &j->pick.tables[0]->meta);
+	KV_TRY(add_outputs(j));
 	/*
 	 * CRASH: the outputs were synced when they were finished, and so are their names now;
 	 * what they refer to in segments was durable before the inputs were. Stop before the edit:

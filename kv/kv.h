@@ -71,6 +71,12 @@ struct kv_options {
 	uint32_t block_bytes;		/* block of a table, before compression [8 KiB] */
 	uint32_t level0_tables_slow;	/* writers are slowed down from here on [8] */
 	uint32_t level0_tables_max;	/* and stopped here [20] */
+	/*
+	 * So many threads compact: several compactions at the same time, or the parts of one. Each
+	 * has, beside the tables that are open, a block of each input and a MiB or two of output. [as many as
+	 * there are cores, 4 at the most]
+	 */
+	uint32_t compact_threads;
 	bool no_compression;
 	bool no_event_log;		/* else events are written to the file LOG, which is never synced */
 	/*
