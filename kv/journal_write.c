@@ -191,6 +191,12 @@ int kv_journal_sync(struct kv_journal *j)
 	return err;
 }
 
+void kv_journal_trim(struct kv_journal *j)
+{
+	/* Zeros that stay behind the end are as good. */
+	(void)j->env->ops->truncate(j->file, kv_journal_bytes(j));
+}
+
 void kv_journal_promise(struct kv_journal *j, uint64_t bytes)
 {
 	uint64_t before = atomic_load(&j->promised);

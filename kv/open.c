@@ -621,9 +621,10 @@ static int end_journal(struct kv_db *db)
 	struct kv_journal *j = db->journal->journal;
 	int err = kv_journal_append(j, KV_CHUNK_END, db->seqno_last, 0, NULL, 0);
 
-	if (!err)
-		err = kv_journal_sync(j);
-	return err;
+	if (err)
+		return err;
+	kv_journal_trim(j);
+	return kv_journal_sync(j);
 }
 
 static int shut_down(struct kv_db *db)
