@@ -73,9 +73,9 @@ static void live_done(struct kv_db *db)
 	kv_live_segment_unref(db->segment_next);
 	kv_list_for_each_safe(l, &db->segments)
 		kv_live_segment_unref(kv_container_of(l, struct kv_live_segment, link));
-	kv_live_journal_unref(db->journal_next);
+	kv_live_journal_unref(db, db->journal_next);
 	kv_list_for_each_safe(l, &db->journals)
-		kv_live_journal_unref(kv_container_of(l, struct kv_live_journal, link));
+		kv_live_journal_unref(db, kv_container_of(l, struct kv_live_journal, link));
 }
 
 static void memory_done(struct kv_db *db)
