@@ -199,7 +199,7 @@ static int check_kind(struct kv_db *db, const struct kv_dir_files *files)
 			       "%s: not a kv store, and not empty: it holds %s", db->store.path,
 			       files->foreign);
 	if (!db->options.create)
-		return fail(db, KV_E_not_a_store, "not a kv store (it has no " KV_NAME_ROOT ")");
+		return fail(db, KV_E_not_a_store, "not a store: it has no file " KV_NAME_ROOT);
 	return 0;
 }
 
