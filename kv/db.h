@@ -58,6 +58,7 @@ struct kv_live_journal {
 	kv_fileno number;
 	_Atomic uint32_t refs;
 	uint64_t sync_target;		/* under mu: sync.c wants so many bytes durable */
+	bool obsolete;			/* under mu: deleted when the last one lets go of it */
 };
 
 /* A segment that may be appended to, or has not been sealed yet. */
@@ -312,7 +313,7 @@ int kv_live_segment_seal_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
 
 /* Makes a journal whose name and header are durable, with nothing in it, on no list. */
 int kv_live_journal_new(struct kv_db *db, struct kv_live_journal **out) KV_NODISCARD;
-void kv_live_journal_unref(struct kv_live_journal *j);
+void kv_live_journal_unref(struct kv_db *db, struct kv_live_journal *j);
 
 /* Makes the next journal or segment, when it is wanted and isn't there. */
 int kv_live_prepare(struct kv_db *db, bool *out_did) KV_NODISCARD;

@@ -73,9 +73,9 @@ static void live_done(struct kv_db *db)
 	kv_live_segment_unref(db->segment_next);
 	kv_list_for_each_safe(l, &db->segments)
 		kv_live_segment_unref(kv_container_of(l, struct kv_live_segment, link));
-	kv_live_journal_unref(db->journal_next);
+	kv_live_journal_unref(db, db->journal_next);
 	kv_list_for_each_safe(l, &db->journals)
-		kv_live_journal_unref(kv_container_of(l, struct kv_live_journal, link));
+		kv_live_journal_unref(db, kv_container_of(l, struct kv_live_journal, link));
 }
 
 static void memory_done(struct kv_db *db)
@@ -207,7 +207,7 @@ static int check_kind(struct kv_db *db, const struct kv_dir_files *files)
 			       "%s: not a kv store, and not empty: it holds %s", db->store.path,
 			       files->foreign);
 	if (!db->options.create)
-		return fail(db, KV_E_not_a_store, "not a kv store (it has no " KV_NAME_ROOT ")");
+		return fail(db, KV_E_not_a_store, "not a store: it has no file " KV_NAME_ROOT);
 	return 0;
 }
 
@@ -629,9 +629,10 @@ static int end_journal(struct kv_db *db)
 	struct kv_journal *j = db->journal->journal;
 	int err = kv_journal_append(j, KV_CHUNK_END, db->seqno_last, 0, NULL, 0);
 
-	if (!err)
-		err = kv_journal_sync(j);
-	return err;
+	if (err)
+		return err;
+	kv_journal_trim(j);
+	return kv_journal_sync(j);
 }
 
 static int shut_down(struct kv_db *db)
