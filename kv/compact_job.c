@@ -32,7 +32,6 @@ void kv_job_claim_locked(struct kv_db *db, struct kv_job *j)
 	for (size_t i = 0; i < kv_job_input_count(j); i++)
 		j->pick.tables[i]->busy = true;
 	j->claimed = true;
-	db->compactions_running++;
 }
 
 static void unclaim(struct kv_job *j)
@@ -44,7 +43,6 @@ static void unclaim(struct kv_job *j)
 	kv_mutex_lock(&db->mu);
 	for (size_t i = 0; i < kv_job_input_count(j); i++)
 		j->pick.tables[i]->busy = false;
-	db->compactions_running--;
 	kv_cond_broadcast(&db->done_cond);
 	kv_mutex_unlock(&db->mu);
 }
@@ -108,8 +106,8 @@ static void log_done(const struct kv_job *j, uint64_t start_ns)
 		 " output_tables=%zu output_bytes=%" PRIu64 " parts=%zu us=%" PRIu64
 		 " inputs=%s outputs=%s",
 		 j->pick.level, j->pick.output_level, j->pick.upper_count, j->pick.lower_count,
-		 in_bytes, j->edit.add_count, out_bytes, j->part_count, (kv_now_ns(j->db) - start_ns) / 1000,
-		 inputs, outputs);
+		 in_bytes, j->edit.add_count, out_bytes, j->part_count,
+		 (kv_now_ns(j->db) - start_ns) / 1000, inputs, outputs);
 }
 
 /* --- installing --------------------------------------------------------------------------- */

@@ -18,7 +18,8 @@
 
 static int output_open(struct kv_job_part *p)
 {
-	return kv_table_build_new(p->job->db, kv_fileno_take(p->job->db), p->job->pick.output_level, &p->build);
+	return kv_table_build_new(p->job->db, kv_fileno_take(p->job->db),
+				  p->job->pick.output_level, &p->build);
 }
 
 static int rangedel_cmp(const void *pa, const void *pb)
@@ -127,7 +128,8 @@ static bool is_droppable(struct kv_job_part *p, struct kv_slice ikey, bool same_
 	if (shadowed)
 		return true;
 	if (p->job->rangedels &&
-	    kv_rangedels_covering(p->job->rangedels, user_key, kv_job_stripe_end(p->job, stripe)) > seqno)
+	    kv_rangedels_covering(p->job->rangedels, user_key,
+				  kv_job_stripe_end(p->job, stripe)) > seqno)
 		return true;
 	/*
 	 * Older entries of the key in the inputs lie in the lowest stripe as
@@ -235,8 +237,6 @@ static size_t take_threads(struct kv_db *db)
 	kv_mutex_lock(&db->mu);
 	n = db->options.compact_threads > db->compact_threads_taken ?
 		    db->options.compact_threads - db->compact_threads_taken : 1;
-	if (!db->compact_pool)
-		n = 1;
 	db->compact_threads_taken += n;
 	kv_mutex_unlock(&db->mu);
 	return n;

@@ -72,9 +72,8 @@ struct kv_options {
 	uint32_t level0_tables_slow;	/* writers are slowed down from here on [8] */
 	uint32_t level0_tables_max;	/* and stopped here [20] */
 	/*
-	 * So many threads compact: several compactions at the same time, or the parts of one. Each
-	 * has, beside the tables that are open, a block of each input and a MiB or two of output. [as many as
-	 * there are cores, 4 at the most]
+	 * So many threads merge, each a part of a compaction that is large enough. Each has a block of each
+	 * input, and a MiB or two of output. [as many as there are cores, 4 at the most]
 	 */
 	uint32_t compact_threads;
 	bool no_compression;
