@@ -73,7 +73,8 @@ struct kv_options {
 	uint32_t level0_tables_max;	/* and stopped here [20] */
 	/*
 	 * So many threads merge, each a part of a compaction that is large enough. Each has a block of each
-	 * input, and a MiB or two of output. [as many as there are cores, 4 at the most]
+	 * input, and a MiB or two of output. More than half of the cores slow writers down more than
+	 * they spare them waiting. [2; 1 with less than three cores]
 	 */
 	uint32_t compact_threads;
 	bool no_compression;

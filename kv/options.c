@@ -20,7 +20,7 @@
 	x(block_bytes,              8 * KV_KIB,      256,            1 * KV_MIB)     \
 	x(level0_tables_slow,       8,               1,              1000)           \
 	x(level0_tables_max,        20,              2,              1000)           \
-	x(compact_threads,          o.inline_work ? 2 : kv_pool_threads() + 1, 1, 8)
+	x(compact_threads,          o.inline_work ? 2 : kv_pool_threads() / 2 + 1, 1, 8)
 
 static int check(const struct kv_msg *msg, const char *name, uint64_t value, uint64_t min,
 		 uint64_t max)
