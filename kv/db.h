@@ -126,6 +126,7 @@ struct kv_db {
 	struct kv_sst_counters sst_counters;
 	struct kv_obsolete_sink obsolete_sink;
 	struct kv_pool *pool;		/* helpers; NULL with inline_work */
+	struct kv_pool *compact_pool;	/* the same, for parts of compactions, which take long */
 	struct kv_mutex names_mu;
 	struct kv_mutex inline_mu;
 
@@ -199,6 +200,7 @@ struct kv_db {
 	bool flush_running;
 	bool gc_running;
 	bool gc_asked;			/* the caller wants all garbage collected that there is */
+	size_t compact_threads_taken;	/* by the parts of compactions that run */
 	uint32_t compacting_by_hand;	/* callers of kv_compact(): no collection begins */
 	struct kv_ingest *ingest;	/* the one that is running; NULL: none */
 	bool placing;			/* it looks for a place, and gets it: no compaction is chosen */

@@ -71,6 +71,12 @@ struct kv_options {
 	uint32_t block_bytes;		/* block of a table, before compression [8 KiB] */
 	uint32_t level0_tables_slow;	/* writers are slowed down from here on [8] */
 	uint32_t level0_tables_max;	/* and stopped here [20] */
+	/*
+	 * So many threads merge, each a part of a compaction that is large enough. Each has a block of each
+	 * input, and a MiB or two of output. More than half of the cores slow writers down more than
+	 * they spare them waiting. [2; 1 with less than three cores]
+	 */
+	uint32_t compact_threads;
 	bool no_compression;
 	bool no_event_log;		/* else events are written to the file LOG, which is never synced */
 	/*

@@ -117,6 +117,7 @@ static void db_free(struct kv_db *db)
 		env->ops->dir_close(db->store.dir);
 	free((char *)(uintptr_t)db->store.path);
 	kv_pool_free(db->pool);
+	kv_pool_free(db->compact_pool);
 	locks_done(db);
 	free(db);
 }
@@ -131,6 +132,15 @@ static void note_message(void *arg, enum kv_msg_level level, const char *text)
 		kv_event(db->log, level == KV_MSG_ERROR ? "error" : "warning", "text=\"%s\"", text);
 	if (m->fn && level <= m->level_max)
 		m->fn(m->arg, level, text);
+}
+
+static bool pools_new(struct kv_db *db)
+{
+	if (db->options.inline_work || db->options.read_only)
+		return true;
+	db->pool = kv_pool_new(kv_pool_threads());
+	db->compact_pool = kv_pool_new(db->options.compact_threads - 1);
+	return db->pool && db->compact_pool;
 }
 
 static int db_new(const char *dir, const struct kv_options *options, struct kv_db **out)
@@ -158,9 +168,7 @@ static int db_new(const char *dir, const struct kv_options *options, struct kv_d
 	if (db->cache)
 		db->files = kv_filecache_new(&db->store, db->cache, &db->sst_counters,
 					     OPEN_FILES_MAX);
-	if (!filled.inline_work)
-		db->pool = kv_pool_new(kv_pool_threads());
-	if (!db->store.path || !db->files || (!db->pool && !filled.inline_work)) {
+	if (!db->store.path || !db->files || !pools_new(db)) {
 		db_free(db);
 		return -ENOMEM;
 	}
