@@ -274,9 +274,12 @@ struct kv_readstate *kv_readstate_swap_locked(struct kv_db *db, struct kv_readst
 int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice key,
 		     kv_seqno snapshot, struct kv_found *out, struct kv_sst_pin *out_pin)
 	KV_NODISCARD;
-/* The value that an entry of any kind of put has, appended to out. ahead: see vlog.h, or NULL. */
+/*
+ * The value that an entry of any kind of put has, appended to out. ahead: see vlog.h, or NULL. fill: one
+ * that comes from the value log is kept in the cache, if the options say so.
+ */
 int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value,
-		   struct kv_vlog_ahead *ahead, struct kv_buf *out) KV_NODISCARD;
+		   struct kv_vlog_ahead *ahead, bool fill, struct kv_buf *out) KV_NODISCARD;
 /* Length of that value; KV_E_bad_record. */
 int kv_value_bytes(enum kv_kind kind, struct kv_slice value, uint32_t *out_bytes) KV_NODISCARD;
 
