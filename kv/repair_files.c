@@ -252,7 +252,7 @@ int kv_repair_elect_id(struct kv_repair *r)
 	for (size_t i = 0; i < r->found_count && !err; i++) {
 		struct kv_repair_file *f = &r->found[i];
 		struct kv_file_header h;
-		bool readable;
+		bool readable = false;
 
 		err = read_header(r, f, &h, &readable);
 		if (!err && readable && !f->foreign &&
@@ -371,7 +371,7 @@ int kv_repair_stand_in(struct kv_repair *r, struct kv_repair_file *f, kv_fileno 
 static int look_at_header(struct kv_repair *r, struct kv_repair_file *f)
 {
 	struct kv_file_header h;
-	bool readable;
+	bool readable = false;
 	int err;
 
 	if (f->foreign)

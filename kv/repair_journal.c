@@ -187,6 +187,7 @@ static int replay_chunk(void *arg, const struct kv_chunk *c)
 {
 	struct replay *p = arg;
 	bool there = true;
+	int err = 0;
 
 	if (p->stopped)
 		return 0;
@@ -203,12 +204,9 @@ static int replay_chunk(void *arg, const struct kv_chunk *c)
 	}
 	if (!is_promised(p, c->end)) {
 		p->r->quiet = true;
-		{
-			int err = values_are_there(p, c, &there);
-
-			p->r->quiet = false;
-			KV_TRY(err);
-		}
+		err = values_are_there(p, c, &there);
+		p->r->quiet = false;
+		KV_TRY(err);
 	}
 	p->stopped = !there;
 	return there ? insert(p, c) : 0;

@@ -25,7 +25,7 @@ static struct hex hex(struct kv_slice s)
 	for (size_t i = 0; i < s.bytes && i < HEX_BYTES; i++)
 		snprintf(h.s + 2 * i, 3, "%02x", p[i]);
 	if (s.bytes > HEX_BYTES)
-		strcat(h.s, "...");
+		snprintf(h.s + 2 * HEX_BYTES, sizeof(h.s) - 2 * HEX_BYTES, "...");
 	return h;
 }
 
@@ -174,16 +174,14 @@ static int finish(struct salvage *v, int level)
 static int salvage(struct kv_repair *r, const struct kv_repair_file *f, struct kv_sst *sst, int level)
 {
 	KV_AUTO(salvage_done) struct salvage v = { .r = r, .file = f, .sst = sst };
+	int err;
 
 	if (!r->dry)
 		KV_TRY(kv_table_build_new(r->db, kv_fileno_take(r->db), level, &v.build));
 	r->quiet = true;
-	{
-		int err = take_blocks(&v);
-
-		r->quiet = false;
-		KV_TRY(err);
-	}
+	err = take_blocks(&v);
+	r->quiet = false;
+	KV_TRY(err);
 	tell_lost(&v, NULL);
 	KV_TRY(take_rangedels(&v));
 	KV_TRY(finish(&v, level));

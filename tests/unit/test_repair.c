@@ -149,7 +149,7 @@ static int look(struct dbfix *f, bool older)
 static void note_problem(void *arg, const char *file, const char *text)
 {
 	(void)arg;
-	printf("verify: %s: %s\n", file ? file : "-", text);
+	fprintf(stderr, "verify: %s: %s\n", file ? file : "-", text);
 }
 
 static uint64_t problems(struct kv_env *env)
@@ -161,7 +161,7 @@ static uint64_t problems(struct kv_env *env)
 	return n;
 }
 
-/* Opens it, looks, closes it, and has everything verified. Frees the env. */
+/* Opens it, looks, closes it, and has everything verified if nothing is lost. Frees the env. */
 static int look_and_free(struct kv_env *env, bool older)
 {
 	struct dbfix f;
@@ -172,7 +172,8 @@ static int look_and_free(struct kv_env *env, bool older)
 	ck_ok(dbfix_put(&f, "k9999", "new", true));
 	dbfix_expect(&f, "k9999", "new");
 	dbfix_close(&f);
-	if (!wrong)
+	/* Else a record may be damaged of which only the value is needed. */
+	if (!older)
 		ck_assert_uint_eq(problems(env), 0);
 	dbfix_open(&f);
 	ck_assert_int_eq(look(&f, older), wrong);
