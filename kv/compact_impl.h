@@ -35,6 +35,7 @@ struct kv_job {
 	struct kv_arena keys;		/* where parts begin */
 	struct kv_edit edit;
 	bool claimed;
+	bool rebuilds;			/* inputs overlap in any way, and may have the same entries (repair.c) */
 	_Atomic bool stopped;		/* given up: the store is being closed, or a part has failed */
 };
 

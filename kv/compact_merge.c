@@ -143,10 +143,14 @@ static bool is_droppable(struct kv_job_part *p, struct kv_slice ikey, bool same_
 static int merge_entry(struct kv_job_part *p, struct kv_slice ikey, struct kv_slice value)
 {
 	struct kv_slice last = kv_buf_slice(&p->last);
+	int order = last.bytes && kv_ikey_is_valid(ikey) ? kv_ikey_cmp(last, ikey) : -1;
 	bool same;
 
-	if (!kv_ikey_is_valid(ikey) || kv_ikey_kind(ikey) == KV_KIND_DELETE_RANGE ||
-	    (last.bytes && kv_ikey_cmp(last, ikey) >= 0))
+	if (!order && p->job->rebuilds) {
+		p->entries++;
+		return 0;
+	}
+	if (!kv_ikey_is_valid(ikey) || kv_ikey_kind(ikey) == KV_KIND_DELETE_RANGE || order >= 0)
 		return kv_fail(&p->job->db->store.msg, KV_E_bad_record,
 			       "compaction of level %d: keys are malformed or out of order",
 			       p->job->pick.level);

@@ -10,7 +10,7 @@
  * appended to, since nothing old is. Creating is the same with nothing to begin
  * with: a directory is a store from the moment it has a root.
  */
-#include "kv/db.h"
+#include "kv/open.h"
 
 #include <inttypes.h>
 
@@ -94,7 +94,7 @@ static void memory_done(struct kv_db *db)
 		kv_cache_charge(db->cache, -(int64_t)db->version_charged);
 }
 
-static void db_free(struct kv_db *db)
+void kv_db_free(struct kv_db *db)
 {
 	struct kv_env *env = db->options.env;
 
@@ -143,7 +143,7 @@ static bool pools_new(struct kv_db *db)
 	return db->pool && db->compact_pool;
 }
 
-static int db_new(const char *dir, const struct kv_options *options, struct kv_db **out)
+int kv_db_new(const char *dir, const struct kv_options *options, struct kv_db **out)
 {
 	struct kv_options filled;
 	struct kv_db *db;
@@ -169,7 +169,7 @@ static int db_new(const char *dir, const struct kv_options *options, struct kv_d
 		db->files = kv_filecache_new(&db->store, db->cache, &db->sst_counters,
 					     OPEN_FILES_MAX);
 	if (!db->store.path || !db->files || !pools_new(db)) {
-		db_free(db);
+		kv_db_free(db);
 		return -ENOMEM;
 	}
 	*out = db;
@@ -183,7 +183,7 @@ static int fail(struct kv_db *db, int err, const char *what)
 	return kv_fail(&db->store.msg, err, "%s: %s", db->store.path, what);
 }
 
-static int take_lock(struct kv_db *db)
+int kv_db_lock(struct kv_db *db)
 {
 	int err = db->store.env->ops->lock(db->store.dir, KV_NAME_LOCK, db->options.read_only,
 					   &db->lock);
@@ -221,7 +221,7 @@ static int find(struct kv_db *db, struct kv_dir_files *files)
 			       kv_err_text(err));
 	KV_TRY(kv_dir_files_read(&db->store, files));
 	KV_TRY(check_kind(db, files));
-	KV_TRY(take_lock(db));
+	KV_TRY(kv_db_lock(db));
 	/* Again: only now nobody else changes it. */
 	kv_dir_files_done(files);
 	KV_TRY(kv_dir_files_read(&db->store, files));
@@ -417,7 +417,7 @@ static int seal_segment(struct kv_db *db, kv_fileno number, struct kv_edit *edit
 }
 
 /* All of them are synced by this, so what replay has taken from journals may go to tables. */
-static int seal_segments(struct kv_db *db, struct kv_edit *edit)
+int kv_db_seal_segments(struct kv_db *db, struct kv_edit *edit)
 {
 	for (size_t i = 0; i < db->version->segment_count; i++)
 		if (!db->version->segments[i].sealed)
@@ -445,7 +445,7 @@ static int first_readstate(struct kv_db *db)
 }
 
 /* The new journal, and an empty memtable that lives in it. */
-static int begin_journal(struct kv_db *db)
+int kv_db_begin_journal(struct kv_db *db)
 {
 	struct kv_journal_begin begin = { .seqno = kv_le64(db->seqno_last) };
 	struct iovec iov = { &begin, sizeof(begin) };
@@ -463,7 +463,7 @@ static int begin_journal(struct kv_db *db)
 }
 
 /* The one step. */
-static int switch_root(struct kv_db *db, const struct kv_edit *edit)
+int kv_db_switch_root(struct kv_db *db, const struct kv_edit *edit)
 {
 	kv_fileno number = kv_fileno_take(db);
 	struct kv_version *v;
@@ -530,11 +530,11 @@ static int remove_unnamed(struct kv_db *db, const struct kv_dir_files *files)
 
 static int go_on(struct kv_db *db, const struct kv_dir_files *files, struct kv_edit *edit)
 {
-	KV_TRY(seal_segments(db, edit));
+	KV_TRY(kv_db_seal_segments(db, edit));
 	if (kv_memtable_count(db->mem))
 		KV_TRY(kv_replay_flush(db, edit));
-	KV_TRY(begin_journal(db));
-	KV_TRY(switch_root(db, edit));
+	KV_TRY(kv_db_begin_journal(db));
+	KV_TRY(kv_db_switch_root(db, edit));
 	KV_TRY(remove_unnamed(db, files));
 	KV_TRY(first_readstate(db));
 	return kv_workers_start(db);
@@ -574,7 +574,7 @@ int kv_open(const char *dir, const struct kv_options *options, struct kv_db **ou
 	uint64_t start;
 	int err;
 
-	KV_TRY(db_new(dir, options, &db));
+	KV_TRY(kv_db_new(dir, options, &db));
 	start = kv_now_ns(db);
 	err = open_store(db, &files, &edit);
 	if (!err)
@@ -584,7 +584,7 @@ int kv_open(const char *dir, const struct kv_options *options, struct kv_db **ou
 	if (err) {
 		if (err == KV_E_poisoned)
 			err = db->error;
-		db_free(db);
+		kv_db_free(db);
 		return kv_err_space(err);
 	}
 	*out_db = db;
@@ -668,6 +668,6 @@ int kv_close(struct kv_db *db)
 	}
 	kv_event(db->log, "close", "seqno=%" PRIu64 " us=%" PRIu64 " result=\"%s\"",
 		 db->seqno_last, (kv_now_ns(db) - start) / 1000, err ? kv_err_text(err) : "good");
-	db_free(db);
+	kv_db_free(db);
 	return err;
 }
