@@ -83,6 +83,14 @@ for damage in cut flip; do
 	esac
 	must_fail 32 "$kvfs" "$tmp/damaged" "$mnt"
 	said ".manifest"
+	"$fsck" "$tmp/damaged" >"$tmp/out" 2>&1 && fail "fsck.kvfs found nothing wrong" || [ $? = 4 ]
+	grep -q -- "-y makes" "$tmp/out" || fail "fsck.kvfs did not tell of -y: $(cat "$tmp/out")"
+	"$fsck" -y "$tmp/damaged" >"$tmp/out" 2>&1 && fail "fsck.kvfs -y did nothing" || [ $? = 1 ] ||
+		fail "fsck.kvfs -y: $(cat "$tmp/out")"
+	"$fsck" -f -n "$tmp/damaged" >"$tmp/out" 2>&1 || fail "a second run: $(cat "$tmp/out")"
+	"$kvfs" "$tmp/damaged" "$mnt"
+	diff -r --no-dereference /usr/include/linux "$mnt/linux" || fail "files differ after the repair"
+	"$umount_kvfs" "$mnt"
 done
 
 say "a table that is gone, a table and a segment with flipped bytes"
@@ -96,6 +104,8 @@ for kind in sst vlog; do
 	rm "$tmp/damaged/$file"
 	"$fsck" -n "$tmp/damaged" >"$tmp/out" 2>&1 && fail "fsck.kvfs did not miss $file"
 	grep -qF "$(basename "$file")" "$tmp/out" || fail "fsck.kvfs did not name $file: $(cat "$tmp/out")"
+	"$fsck" -y "$tmp/damaged" >"$tmp/out" 2>&1 && fail "fsck.kvfs -y lost nothing" || [ $? -le 4 ]
+	grep -qF "lost: $(basename "$file")" "$tmp/out" || fail "fsck.kvfs -y did not tell: $(cat "$tmp/out")"
 done
 
 say "files that may not be read (root may read everything)"
