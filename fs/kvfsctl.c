@@ -72,7 +72,9 @@ int main(int argc, char **argv)
 	if (argc > 1 && !c)
 		fprintf(stderr, "kvfsctl: unknown command \"%s\"; kvfsctl -h lists them\n", argv[1]);
 	else if (argc != 3)
-		fprintf(stderr, "usage: kvfsctl COMMAND MOUNTPOINT; kvfsctl -h tells more\n");
+		fprintf(stderr, "kvfsctl: %s; kvfsctl -h tells more\n",
+			argc < 2 ? "which command" :
+			argc < 3 ? "which mount point" : "one mount point at a time");
 	if (!c || argc != 3)
 		return EXIT_USAGE;
 	fd = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);

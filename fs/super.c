@@ -275,6 +275,8 @@ int fs_open(const char *dir, const struct fs_options *options, struct fs **out_f
 		return -ENOMEM;
 	fs->options = *options;
 	fs->options.kv.create = fs->options.kv.error_if_exists = false;
+	/* What files hold is cached above us, by the kernel. */
+	fs->options.kv.no_value_cache = true;
 	if (!fs->options.commit_s)
 		fs->options.commit_s = COMMIT_S;
 	if (!fs->options.inodes_cached_max)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "fsck/ctx.h"
+#include "kv/repair.h"
 #include "kv/verify.h"
 
 #define REPEAT_MAX 100
@@ -60,6 +61,44 @@ static int verify(struct fsck *c)
 	uint64_t problems;
 
 	return kv_verify(c->dir, &o, &problems);
+}
+
+/* --- repair ----------------------------------------------------------------------------------- */
+
+/* Without the path that it begins with: whoever says it puts one before. */
+static void repair_message(void *arg, enum kv_msg_level level, const char *text)
+{
+	struct fsck *c = arg;
+	size_t n = strlen(c->dir);
+
+	if (!strncmp(text, c->dir, n) && (text[n] == ':' || text[n] == '/'))
+		text += n + 1 + (text[n] == ':');
+	c->said |= level == KV_MSG_ERROR;
+	kv_msg(&c->options->msg, level, level == KV_MSG_WARN ? "lost: %s" : "%s", text);
+}
+
+static int repair(struct fsck *c)
+{
+	const struct kv_options o = {
+		.env = c->options->env,
+		.msg = { repair_message, c, KV_MSG_WARN },
+	};
+	struct kv_repair_report r;
+
+	KV_TRY(fsck_progress(c, "repairing the store's files", 0, 0));
+	KV_TRY(kv_repair(c->dir, &o, &r));
+	c->result->repaired = r.damaged;
+	c->result->losses = r.losses;
+	if (!r.damaged)
+		return 0;
+	kv_msg(&c->options->msg, KV_MSG_WARN,
+	       "the store's files were damaged, and have been repaired%s; what could not be used is kept "
+	       "beside them, with .lost at the end of its name",
+	       r.rebuilt ? ", from the tables and journals alone" : "");
+	if (r.may_resurrect)
+		kv_msg(&c->options->msg, KV_MSG_WARN,
+		       "no manifest was left: what was deleted lately may be there again");
+	return 0;
 }
 
 /* The engine says in a sentence why it cannot open: kept for when it does not. */
@@ -154,8 +193,11 @@ static int clear_orphans(struct fsck *c)
 
 static int run(struct fsck *c)
 {
-	int err = verify(c);
+	int err;
 
+	if (c->options->repair && !c->options->read_only)
+		KV_TRY(repair(c));
+	err = verify(c);
 	if (is_damage(err)) {
 		if (!c->result->count[FSCK_P_store_file])
 			fsck_report(c, FSCK_P_store_unopened,
@@ -186,6 +228,11 @@ static void say_why_not(struct fsck *c, int err)
 	kv_msg(&c->options->msg, KV_MSG_ERROR, "cannot be checked: %s", why);
 }
 
+static bool has_store_problems(const struct fsck_result *r)
+{
+	return r->count[FSCK_P_store_file] || r->count[FSCK_P_store_unopened];
+}
+
 int fsck_run(const char *dir, const struct fsck_options *options, struct fsck_result *out)
 {
 	struct fsck_options o = *options;
@@ -206,9 +253,12 @@ int fsck_run(const char *dir, const struct fsck_options *options, struct fsck_re
 	if (err)
 		say_why_not(&c, err);
 	else if (out->problems)
-		kv_msg(&o.msg, KV_MSG_WARN,
-		       "%llu %s that this version cannot repair; nothing was changed",
-		       (unsigned long long)out->problems, out->problems == 1 ? "problem" : "problems");
+		kv_msg(&o.msg, KV_MSG_WARN, "%llu %s that this version cannot repair%s",
+		       (unsigned long long)out->problems, out->problems == 1 ? "problem" : "problems",
+		       out->repaired	       ? "" :
+		       has_store_problems(out) ? "; nothing was changed; -y makes a store of what is "
+						 "left of its files" :
+						 "; nothing was changed");
 	return err;
 }
 
@@ -220,5 +270,5 @@ enum fsck_exit fsck_exit_code(int err, const struct fsck_result *r)
 		return FSCK_EXIT_OPERATIONAL;
 	if (r->problems)
 		return FSCK_EXIT_UNCORRECTED;
-	return r->orphans_freed ? FSCK_EXIT_CORRECTED : FSCK_EXIT_OK;
+	return r->orphans_freed || r->repaired ? FSCK_EXIT_CORRECTED : FSCK_EXIT_OK;
 }

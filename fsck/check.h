@@ -3,7 +3,8 @@
  *
  * Nothing is written before everything has been read and found right; what is
  * written then is what every mount does too (recover the store after a crash, free what
- * was deleted while open).
+ * was deleted while open). Unless it is asked for repair, which comes first: a store is made of what
+ * is left of its files (kv/repair.h), if they are damaged.
  */
 #ifndef FSCK_CHECK_H
 #define FSCK_CHECK_H
@@ -14,6 +15,7 @@ struct fsck_options {
 	struct kv_env *env;		/* NULL: kv_env_posix() */
 	bool read_only;			/* write nothing at all */
 	bool thorough;			/* read every byte of the store's files */
+	bool repair;			/* not with read_only */
 	uint32_t repeat_max;		/* sentences of one kind that are said [100] */
 	uint32_t nodes_max;		/* inodes whose links are counted at a time, 32 bytes each [4 Mi] */
 	/* Sentences: what is wrong at KV_MSG_WARN, why it cannot be checked at KV_MSG_ERROR. */
@@ -29,6 +31,8 @@ struct fsck_result {
 	uint64_t extents, bytes, names, xattrs;
 	uint64_t problems;
 	uint64_t orphans_freed;
+	bool repaired;			/* the store's files */
+	uint64_t losses;		/* things lost by that, each told */
 	uint64_t count[FSCK_PROBLEM_NUMBER_MAX + 1]; /* by the number of the problem */
 };
 

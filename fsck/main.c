@@ -28,7 +28,7 @@ static const char help[] =
 	"\n"
 	"  -n        write nothing at all\n"
 	"  -a, -p    repair what is safe to repair, without asking (what happens without -n)\n"
-	"  -y        repair all that can be repaired\n"
+	"  -y        repair all that can be repaired, also the store's files, if some are lost\n"
 	"  -f        also read every byte of the store's files\n"
 	"  -v        tell what the filesystem holds\n"
 	"  -C        show how far it is, on a terminal\n"
@@ -210,6 +210,7 @@ int main(int argc, char **argv)
 	if (optind + 1 != argc)
 		return usage("one directory at a time");
 	o.read_only = mode == 'n';
+	o.repair = mode == 'y';
 	p.store = argv[optind];
 	p.bar = progress_wanted && isatty(STDERR_FILENO);
 	return run(&p, &o, verbose);

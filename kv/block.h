@@ -40,6 +40,7 @@ struct kv_block {
 	struct kv_slice bytes;
 	struct kv_slice prefix;		/* what the user keys of all restarts begin with */
 	const uint32_t *heads;		/* one for each restart, never descending; NULL: none */
+	bool only_restarts;		/* each entry is one: a search need not walk */
 };
 
 /*
@@ -56,8 +57,8 @@ static inline struct kv_block kv_block_plain(struct kv_slice bytes)
 }
 
 /*
- * Narrows a search for the last restart whose key is before the user key (or the first one):
- * it is in [*low, *high]. Without heads leaves both as they are.
+ * Narrows a search for the first restart at or after the user key: it is in [*low, *high], where
+ * restart_count means none. Without heads leaves both as they are.
  */
 void kv_block_narrow(const struct kv_block *b, struct kv_slice user_key, uint32_t restart_count,
 		     uint32_t *low, uint32_t *high);
@@ -99,6 +100,8 @@ void kv_block_cursor_done(struct kv_block_cursor *c);
 int kv_block_cursor_set(struct kv_block_cursor *c, const struct kv_block *block);
 /* The user key of a restart, in place; false when it is malformed. */
 bool kv_block_restart_key(const struct kv_block_cursor *c, uint32_t i, struct kv_slice *out);
+/* Is each entry a restart that is well-formed? Order is not looked at. */
+bool kv_block_has_only_restarts(const struct kv_block_cursor *c);
 /*
  * Does each restart lead to an entry that shares nothing, in ascending order? A walk to the end
  * doesn't need them, a search does. The cursor stays where it is.

@@ -11,7 +11,7 @@
 #define END_LINES 5		/* that the restarts and heads of a usual block take */
 
 struct tail {
-	uint32_t block_bytes, prefix_bytes, count;
+	uint32_t block_bytes, prefix_bytes, count, only_restarts;
 };
 
 /* The four bytes of the key at the offset, zeros behind its end: a larger key has no smaller head. */
@@ -95,6 +95,7 @@ int kv_block_add_heads(uint8_t **data, size_t *bytes)
 			tail.count = 0;
 	}
 	if (tail.count) {
+		tail.only_restarts = kv_block_has_only_restarts(&c);
 		at += tail.count * sizeof(uint32_t);
 		memcpy(p + at, prefix.data, prefix.bytes);
 		tail.prefix_bytes = (uint32_t)prefix.bytes;
@@ -120,6 +121,7 @@ struct kv_block kv_block_with_heads(struct kv_slice data)
 		.bytes = kv_slice(p, tail.block_bytes),
 		.prefix = kv_slice(end - tail.prefix_bytes, tail.prefix_bytes),
 		.heads = (const uint32_t *)(const void *)(p + heads_offset(tail.block_bytes)),
+		.only_restarts = tail.only_restarts,
 	};
 }
 
@@ -141,21 +143,18 @@ void kv_block_narrow(const struct kv_block *b, struct kv_slice user_key, uint32_
 		     uint32_t *low, uint32_t *high)
 {
 	size_t n = KV_MIN(user_key.bytes, b->prefix.bytes);
-	uint32_t head, before, upto;
+	uint32_t head;
 	int c;
 
 	if (!b->heads)
 		return;
 	c = n ? memcmp(user_key.data, b->prefix.data, n) : 0;
 	if (c || user_key.bytes < b->prefix.bytes) { /* before all of them, or behind */
-		*low = *high = c > 0 ? restart_count - 1 : 0;
+		*low = *high = c > 0 ? restart_count : 0;
 		return;
 	}
 	head = head_at(user_key, b->prefix.bytes);
-	before = count_below(b->heads, restart_count, head);
-	upto = before;
-	while (upto < restart_count && b->heads[upto] == head) /* seldom more than one */
-		upto++;
-	*low = before ? before - 1 : 0;
-	*high = upto ? upto - 1 : 0;
+	*low = *high = count_below(b->heads, restart_count, head);
+	while (*high < restart_count && b->heads[*high] == head) /* seldom more than one */
+		++*high;
 }

@@ -34,23 +34,15 @@ static const uint8_t *block_at(const struct kv_block_cursor *c, uint32_t offset)
 /* False when there is no whole entry at the offset. */
 static bool entry_parse(const struct kv_block_cursor *c, uint32_t offset, struct entry *out)
 {
-	struct kv_slice s;
 	uint64_t shared, unshared_bytes, value_bytes;
-	const uint8_t *p;
+	struct kv_slice s;
 
 	if (offset >= c->restarts_offset)
 		return false;
-	p = block_at(c, offset);
-	s = kv_slice(p, c->restarts_offset - offset);
-	if (s.bytes >= 3 && (p[0] | p[1] | p[2]) < 0x80) { /* nearly always: a byte each */
-		shared = p[0];
-		unshared_bytes = p[1];
-		value_bytes = p[2];
-		s = kv_slice(p + 3, s.bytes - 3);
-	} else if (!kv_take_varint(&s, &shared) || !kv_take_varint(&s, &unshared_bytes) ||
-		   !kv_take_varint(&s, &value_bytes)) {
+	s = kv_slice(block_at(c, offset), c->restarts_offset - offset);
+	if (!kv_take_varint(&s, &shared) || !kv_take_varint(&s, &unshared_bytes) ||
+	    !kv_take_varint(&s, &value_bytes))
 		return false;
-	}
 	if (shared > UINT32_MAX || unshared_bytes > s.bytes ||
 	    value_bytes > s.bytes - unshared_bytes)
 		return false;
@@ -106,16 +98,11 @@ static void move_to_restart(struct kv_block_cursor *c, uint32_t i)
 	move_to(c, restart_offset(c, i));
 }
 
-/* The key at a restart, in place. */
-static bool restart_key(const struct kv_block_cursor *c, uint32_t i, struct kv_slice *out)
+/* The entry at a restart, whose key is whole. */
+static bool restart_entry(const struct kv_block_cursor *c, uint32_t i, struct entry *out)
 {
-	struct entry e;
-
-	if (!entry_parse(c, restart_offset(c, i), &e) || e.shared ||
-	    !kv_ikey_is_valid(e.unshared))
-		return false;
-	*out = e.unshared;
-	return true;
+	return entry_parse(c, restart_offset(c, i), out) && !out->shared &&
+	       kv_ikey_is_valid(out->unshared);
 }
 
 /* Order of an internal key and one that is given in its two parts. */
@@ -130,35 +117,55 @@ static int cmp_parts(struct kv_slice ikey, struct kv_slice user_key, uint64_t tr
 	return (t < trailer) - (t > trailer);
 }
 
-/* Index of the last restart whose key is before, or 0. False when one of them is malformed. */
+/* Index of the first restart at or after the key, or restart_count. False when one is malformed. */
 static bool restart_find(const struct kv_block_cursor *c, struct kv_slice user_key,
 			 uint64_t trailer, uint32_t *out)
 {
-	uint32_t low = 0, high = c->restart_count - 1, middle;
-	struct kv_slice key;
+	uint32_t low = 0, high = c->restart_count, middle;
+	struct entry e;
 
 	kv_block_narrow(&c->block, user_key, c->restart_count, &low, &high);
 	while (low < high) {
-		middle = low + (high - low + 1) / 2;
-		if (!restart_key(c, middle, &key))
+		middle = low + (high - low) / 2;
+		if (!restart_entry(c, middle, &e))
 			return false;
-		if (cmp_parts(key, user_key, trailer) < 0)
-			low = middle;
+		if (cmp_parts(e.unshared, user_key, trailer) < 0)
+			low = middle + 1;
 		else
-			high = middle - 1;
+			high = middle;
 	}
 	*out = low;
 	return true;
 }
 
+/* Where to walk from, to get to the first entry at or after a key: what restart_find() gave of it. */
+static uint32_t restart_to_walk_from(const struct kv_block_cursor *c, uint32_t found)
+{
+	/* Between two restarts there is nothing in a block that has only restarts. */
+	return found && (!c->block.only_restarts || found == c->restart_count) ? found - 1 : found;
+}
+
 bool kv_block_restart_key(const struct kv_block_cursor *c, uint32_t i, struct kv_slice *out)
 {
-	struct kv_slice key;
+	struct entry e;
 
-	if (!restart_key(c, i, &key))
+	if (!restart_entry(c, i, &e))
 		return false;
-	*out = kv_ikey_user(key);
+	*out = kv_ikey_user(e.unshared);
 	return true;
+}
+
+bool kv_block_has_only_restarts(const struct kv_block_cursor *c)
+{
+	uint32_t end = 0;
+	struct entry e;
+
+	for (uint32_t i = 0; i < c->restart_count; i++) {
+		if (restart_offset(c, i) != end || !restart_entry(c, i, &e))
+			return false;
+		end = e.end;
+	}
+	return end == c->restarts_offset;
 }
 
 bool kv_block_restarts_are_good(const struct kv_block_cursor *c)
@@ -237,7 +244,7 @@ static void block_seek(struct kv_cursor *cursor, struct kv_slice ikey)
 		fail(c, KV_E_bad_record);
 		return;
 	}
-	move_to_restart(c, i);
+	move_to_restart(c, restart_to_walk_from(c, i));
 	while (c->valid && kv_ikey_cmp(kv_buf_slice(&c->key), ikey) < 0)
 		step(c);
 }
@@ -392,7 +399,7 @@ int kv_block_find(const struct kv_block *block, struct kv_slice user_key, uint64
 	struct kv_block_cursor c;
 	struct entry e;
 	struct key key;
-	uint32_t i;
+	uint32_t i, known;
 
 	out->found = false;
 	KV_TRY(kv_block_cursor_set(&c, block));
@@ -400,11 +407,13 @@ int kv_block_find(const struct kv_block *block, struct kv_slice user_key, uint64
 		return 0;
 	if (!restart_find(&c, user_key, trailer, &i))
 		return KV_E_bad_record;
+	known = i < c.restart_count ? restart_offset(&c, i) : c.restarts_offset;
 	key.at = kv_slice(NULL, 0);
-	for (uint32_t at = restart_offset(&c, i); at != c.restarts_offset; at = e.end) {
+	for (uint32_t at = restart_offset(&c, restart_to_walk_from(&c, i));
+	     at != c.restarts_offset; at = e.end) {
 		if (!entry_parse(&c, at, &e) || !key_next(&key, &e))
 			return KV_E_bad_record;
-		if (cmp_parts(key.at, user_key, trailer) < 0)
+		if (at != known && cmp_parts(key.at, user_key, trailer) < 0)
 			continue;
 		*out = (struct kv_block_found){
 			.found = true,

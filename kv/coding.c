@@ -20,7 +20,7 @@ size_t kv_varint_bytes(uint64_t n)
 	return i;
 }
 
-bool kv_take_varint(struct kv_slice *s, uint64_t *out)
+bool kv_take_long_varint(struct kv_slice *s, uint64_t *out)
 {
 	const uint8_t *p = s->data;
 	uint64_t n = 0;

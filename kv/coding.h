@@ -7,6 +7,8 @@
 #ifndef KV_CODING_H
 #define KV_CODING_H
 
+#include <endian.h>
+
 #include "kv/buf.h"
 
 typedef struct { uint8_t b[2]; } le16;
@@ -15,59 +17,67 @@ typedef struct { uint8_t b[8]; } le64;
 
 static inline uint16_t kv_le16_get(le16 v)
 {
-	return (uint16_t)(v.b[0] | v.b[1] << 8);
+	uint16_t n;
+
+	memcpy(&n, v.b, sizeof(n));
+	return le16toh(n);
 }
 
 static inline le16 kv_le16(uint16_t n)
 {
-	return (le16){ { (uint8_t)n, (uint8_t)(n >> 8) } };
+	le16 v;
+
+	n = htole16(n);
+	memcpy(v.b, &n, sizeof(n));
+	return v;
 }
 
 static inline uint32_t kv_le32_get(le32 v)
 {
-	return (uint32_t)v.b[0] | (uint32_t)v.b[1] << 8 | (uint32_t)v.b[2] << 16 |
-	       (uint32_t)v.b[3] << 24;
+	uint32_t n;
+
+	memcpy(&n, v.b, sizeof(n));
+	return le32toh(n);
 }
 
 static inline le32 kv_le32(uint32_t n)
 {
-	return (le32){ { (uint8_t)n, (uint8_t)(n >> 8), (uint8_t)(n >> 16), (uint8_t)(n >> 24) } };
+	le32 v;
+
+	n = htole32(n);
+	memcpy(v.b, &n, sizeof(n));
+	return v;
 }
 
 static inline uint64_t kv_le64_get(le64 v)
 {
-	uint64_t n = 0;
+	uint64_t n;
 
-	for (int i = 7; i >= 0; i--)
-		n = n << 8 | v.b[i];
-	return n;
+	memcpy(&n, v.b, sizeof(n));
+	return le64toh(n);
 }
 
 static inline le64 kv_le64(uint64_t n)
 {
 	le64 v;
 
-	for (int i = 0; i < 8; i++, n >>= 8)
-		v.b[i] = (uint8_t)n;
+	n = htole64(n);
+	memcpy(v.b, &n, sizeof(n));
 	return v;
 }
 
 static inline void kv_be64_put(void *at, uint64_t n)
 {
-	uint8_t *p = at;
-
-	for (int i = 7; i >= 0; i--, n >>= 8)
-		p[i] = (uint8_t)n;
+	n = htobe64(n);
+	memcpy(at, &n, sizeof(n));
 }
 
 static inline uint64_t kv_be64_get(const void *at)
 {
-	const uint8_t *p = at;
-	uint64_t n = 0;
+	uint64_t n;
 
-	for (int i = 0; i < 8; i++)
-		n = n << 8 | p[i];
-	return n;
+	memcpy(&n, at, sizeof(n));
+	return be64toh(n);
 }
 
 #define KV_VARINT_BYTES_MAX 10
@@ -76,8 +86,27 @@ static inline uint64_t kv_be64_get(const void *at)
 size_t kv_varint_put(void *at, uint64_t n);
 size_t kv_varint_bytes(uint64_t n);
 
+/* kv_take_varint() for any length. */
+bool kv_take_long_varint(struct kv_slice *s, uint64_t *out);
+
 /* Each takes from the front of *s; false, with *s untouched, when it isn't there whole. */
-bool kv_take_varint(struct kv_slice *s, uint64_t *out);
+static inline bool kv_take_varint(struct kv_slice *s, uint64_t *out)
+{
+	const uint8_t *p = s->data;
+
+	if (s->bytes >= 1 && p[0] < 0x80) {
+		*out = p[0];
+		*s = kv_slice(p + 1, s->bytes - 1);
+		return true;
+	}
+	if (s->bytes >= 2 && p[1] < 0x80) {
+		*out = (uint64_t)(p[0] & 0x7f) | (uint64_t)p[1] << 7;
+		*s = kv_slice(p + 2, s->bytes - 2);
+		return true;
+	}
+	return kv_take_long_varint(s, out);
+}
+
 bool kv_take_bytes(struct kv_slice *s, size_t bytes, struct kv_slice *out);
 /* A varint length, then as many bytes. */
 bool kv_take_prefixed(struct kv_slice *s, struct kv_slice *out);

@@ -1,6 +1,6 @@
 /*
  * Compaction: choosing what to merge (compact_pick.c, pure functions of a
- * version) and doing it (compact.c).
+ * version) and doing it (compact_impl.h).
  *
  * Tables of one level are merged with all tables of the next level that they
  * overlap. So data moves down by one level at a time, and for every key the

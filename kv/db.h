@@ -58,6 +58,7 @@ struct kv_live_journal {
 	kv_fileno number;
 	_Atomic uint32_t refs;
 	uint64_t sync_target;		/* under mu: sync.c wants so many bytes durable */
+	bool obsolete;			/* under mu: deleted when the last one lets go of it */
 };
 
 /* A segment that may be appended to, or has not been sealed yet. */
@@ -125,6 +126,7 @@ struct kv_db {
 	struct kv_sst_counters sst_counters;
 	struct kv_obsolete_sink obsolete_sink;
 	struct kv_pool *pool;		/* helpers; NULL with inline_work */
+	struct kv_pool *compact_pool;	/* the same, for parts of compactions, which take long */
 	struct kv_mutex names_mu;
 	struct kv_mutex inline_mu;
 
@@ -198,6 +200,7 @@ struct kv_db {
 	bool flush_running;
 	bool gc_running;
 	bool gc_asked;			/* the caller wants all garbage collected that there is */
+	size_t compact_threads_taken;	/* by the parts of compactions that run */
 	uint32_t compacting_by_hand;	/* callers of kv_compact(): no collection begins */
 	struct kv_ingest *ingest;	/* the one that is running; NULL: none */
 	bool placing;			/* it looks for a place, and gets it: no compaction is chosen */
@@ -271,9 +274,12 @@ struct kv_readstate *kv_readstate_swap_locked(struct kv_db *db, struct kv_readst
 int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice key,
 		     kv_seqno snapshot, struct kv_found *out, struct kv_sst_pin *out_pin)
 	KV_NODISCARD;
-/* The value that an entry of any kind of put has, appended to out. ahead: see vlog.h, or NULL. */
+/*
+ * The value that an entry of any kind of put has, appended to out. ahead: see vlog.h, or NULL. fill: one
+ * that comes from the value log is kept in the cache, if the options say so.
+ */
 int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value,
-		   struct kv_vlog_ahead *ahead, struct kv_buf *out) KV_NODISCARD;
+		   struct kv_vlog_ahead *ahead, bool fill, struct kv_buf *out) KV_NODISCARD;
 /* Length of that value; KV_E_bad_record. */
 int kv_value_bytes(enum kv_kind kind, struct kv_slice value, uint32_t *out_bytes) KV_NODISCARD;
 
@@ -309,7 +315,7 @@ int kv_live_segment_seal_one(struct kv_db *db, bool *out_did) KV_NODISCARD;
 
 /* Makes a journal whose name and header are durable, with nothing in it, on no list. */
 int kv_live_journal_new(struct kv_db *db, struct kv_live_journal **out) KV_NODISCARD;
-void kv_live_journal_unref(struct kv_live_journal *j);
+void kv_live_journal_unref(struct kv_db *db, struct kv_live_journal *j);
 
 /* Makes the next journal or segment, when it is wanted and isn't there. */
 int kv_live_prepare(struct kv_db *db, bool *out_did) KV_NODISCARD;

@@ -158,8 +158,8 @@ static void entry_close(struct kv_filecache *fc, struct kv_filecache_entry *e)
 	kv_sst_close(e->sst);
 	if (e->file)
 		fc->store->env->ops->close(e->file);
-	/* Only now: as long as it was open, blocks could come in. */
-	if (e->dropped && e->kind == KV_FILE_TABLE)
+	/* Only now: as long as it was open, blocks and values could come in. */
+	if (e->dropped)
 		kv_cache_drop_file(fc->cache, number_of(e));
 	kv_mutex_lock(&fc->mu);
 	kv_list_push_back(&fc->free, &e->link);

@@ -207,16 +207,16 @@ static void drop_journals(struct kv_db *db)
 		kv_mutex_lock(&db->mu);
 		if (!kv_list_empty(&db->journals)) {
 			j = kv_container_of(db->journals.next, struct kv_live_journal, link);
-			if (j->number < db->state.journal_min)
+			if (j->number < db->state.journal_min) {
 				kv_list_remove(&j->link);
-			else
+				j->obsolete = true;
+			} else {
 				j = NULL;
+			}
 		}
 		kv_mutex_unlock(&db->mu);
-		if (j) {
-			kv_obsolete_add(db, KV_FILE_JOURNAL, j->number);
-			kv_live_journal_unref(j);
-		}
+		if (j)
+			kv_live_journal_unref(db, j);
 	} while (j);
 }
 

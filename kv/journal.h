@@ -50,6 +50,8 @@ int kv_journal_append(struct kv_journal *j, enum kv_chunk_type type, kv_seqno se
  * call it, beside an append. A failure poisons.
  */
 int kv_journal_sync(struct kv_journal *j) KV_NODISCARD;
+/* Gives back the room behind the last chunk, as far as that can be: nothing is appended any more. */
+void kv_journal_trim(struct kv_journal *j);
 /*
  * Later chunks state this as promised, if it is more than before (and no more than what is
  * synced). A manifest (KV_FILE_MANIFEST) does so by itself with all that is synced. A

@@ -14,6 +14,7 @@
 
 /* Room that stays behind a reserved chunk, for marks and the end, which nobody reserves. */
 #define SPARE_BYTES (8 * sizeof(struct kv_chunk_header))
+#define WRITEBACK_BYTES KV_MIB	/* start writing back when as many have gathered */
 
 struct kv_journal {
 	struct kv_env *env;	/* set at creation, constant after */
@@ -22,7 +23,8 @@ struct kv_journal {
 	uint64_t seed;
 	uint64_t allocate_bytes;
 
-	uint64_t allocated;	/* the appending thread's */
+	uint64_t allocated;	/* the appending thread's, as the next */
+	uint64_t writeback_started;
 
 	struct kv_mutex sync_mu; /* one sync at a time */
 
@@ -130,6 +132,22 @@ static void fill_header(struct kv_journal *j, struct kv_chunk_header *h, enum kv
 	};
 }
 
+/*
+ * Bytes are on their way to the disk soon after they were written, so that a sync does not have to
+ * wait for all of them. The page at the end is left out: it would be written twice.
+ */
+static int start_writeback(struct kv_journal *j)
+{
+	uint64_t end = kv_journal_bytes(j) / 4096 * 4096, begin;
+
+	j->writeback_started = KV_MAX(j->writeback_started, kv_journal_synced(j));
+	begin = j->writeback_started;
+	if (end < begin + WRITEBACK_BYTES)
+		return 0;
+	j->writeback_started = end;
+	return j->env->ops->writeback(j->file, begin, end - begin, false);
+}
+
 int kv_journal_append(struct kv_journal *j, enum kv_chunk_type type, kv_seqno seqno,
 		      uint32_t count, const struct iovec *iov, int iov_count)
 {
@@ -159,7 +177,8 @@ int kv_journal_append(struct kv_journal *j, enum kv_chunk_type type, kv_seqno se
 	if (err)
 		return poison(j, err);
 	atomic_store(&j->bytes, at + chunk_bytes);
-	return 0;
+	err = start_writeback(j);
+	return err ? poison(j, err) : 0;
 }
 
 /*
@@ -189,6 +208,12 @@ int kv_journal_sync(struct kv_journal *j)
 	err = sync_locked(j);
 	kv_mutex_unlock(&j->sync_mu);
 	return err;
+}
+
+void kv_journal_trim(struct kv_journal *j)
+{
+	/* Zeros that stay behind the end are as good. */
+	(void)j->env->ops->truncate(j->file, kv_journal_bytes(j));
 }
 
 void kv_journal_promise(struct kv_journal *j, uint64_t bytes)

@@ -53,12 +53,13 @@ struct kv_options {
 	bool read_only;			/* see below */
 
 	/*
-	 * Memory, about, in one budget: blocks of tables, their indexes and filters; memtables (three
-	 * of memtable_bytes at the most, while two wait for their flush); and what is known of tables and of
-	 * open files. Blocks make room for the others, but can always have a quarter of it: so if
-	 * memtables may take more than the rest, the store may take that much more. Not in it is what lives
-	 * as long as a call or one piece of work: batches, values read, buffers of iterators, flushes,
-	 * compactions and helper threads, blocks of no_cache scans. [80 MiB]
+	 * Memory, about, in one budget: blocks of tables, their indexes and filters; values read from the
+	 * value log, up to 256 KiB each; memtables (three of memtable_bytes at the most, while two wait for
+	 * their flush); and what is known of tables and of open files. Blocks and values make room for the
+	 * others, but can always have a quarter of it: so if memtables may take more than the rest, the store
+	 * may take that much more. Not in it is what lives as long as a call or one piece of work: batches,
+	 * values handed out, buffers of iterators, flushes, compactions and helper threads, blocks and
+	 * values of no_cache scans. [80 MiB]
 	 */
 	uint64_t cache_bytes;
 	uint64_t memtable_bytes;	/* a memtable is flushed at this size [16 MiB] */
@@ -71,6 +72,13 @@ struct kv_options {
 	uint32_t block_bytes;		/* block of a table, before compression [8 KiB] */
 	uint32_t level0_tables_slow;	/* writers are slowed down from here on [8] */
 	uint32_t level0_tables_max;	/* and stopped here [20] */
+	/*
+	 * So many threads merge, each a part of a compaction that is large enough. Each has a block of each
+	 * input, and a MiB or two of output. More than half of the cores slow writers down more than
+	 * they spare them waiting. [2; 1 with less than three cores]
+	 */
+	uint32_t compact_threads;
+	bool no_value_cache;		/* values from the value log aren't kept in memory: the caller does that */
 	bool no_compression;
 	bool no_event_log;		/* else events are written to the file LOG, which is never synced */
 	/*
@@ -409,8 +417,8 @@ struct kv_stats {
 	x(gets,			"gets")                                         \
 	x(seeks,		"seeks of iterators")                           \
 	x(filter_skips,		"tables that a filter ruled out")               \
-	x(cache_hits,		"blocks found in the cache")                    \
-	x(cache_misses,		"blocks read from tables")                      \
+	x(cache_hits,		"blocks and values found in the cache")         \
+	x(cache_misses,		"blocks and values read to be kept there")      \
 	x(segments_dropped,	"segments deleted since nothing referred to them") \
 	x(gc_runs,		"collections of garbage in the value log")      \
 	x(gc_copied_bytes,	"bytes of live values copied by them")

@@ -131,11 +131,17 @@ int kv_live_segment_seal_one(struct kv_db *db, bool *out_did)
 
 /* --- journals ------------------------------------------------------------------------------- */
 
-void kv_live_journal_unref(struct kv_live_journal *j)
+/*
+ * Who is the last one may be a syncer, for whom others wait: so the file is closed while it still has
+ * a name, which costs nothing, and whoever deletes files frees its blocks.
+ */
+void kv_live_journal_unref(struct kv_db *db, struct kv_live_journal *j)
 {
 	if (!j || atomic_fetch_sub_explicit(&j->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	kv_journal_free(j->journal);
+	if (j->obsolete)
+		kv_obsolete_add(db, KV_FILE_JOURNAL, j->number);
 	free(j);
 }
 
@@ -163,7 +169,7 @@ int kv_live_journal_new(struct kv_db *db, struct kv_live_journal **out)
 	if (!err)
 		err = db->store.env->ops->dir_sync(db->store.dir);
 	if (err) {
-		kv_live_journal_unref(j);
+		kv_live_journal_unref(db, j);
 		return kv_poison(db, err);
 	}
 	*out = j;

@@ -10,7 +10,7 @@
  * appended to, since nothing old is. Creating is the same with nothing to begin
  * with: a directory is a store from the moment it has a root.
  */
-#include "kv/db.h"
+#include "kv/open.h"
 
 #include <inttypes.h>
 
@@ -73,9 +73,9 @@ static void live_done(struct kv_db *db)
 	kv_live_segment_unref(db->segment_next);
 	kv_list_for_each_safe(l, &db->segments)
 		kv_live_segment_unref(kv_container_of(l, struct kv_live_segment, link));
-	kv_live_journal_unref(db->journal_next);
+	kv_live_journal_unref(db, db->journal_next);
 	kv_list_for_each_safe(l, &db->journals)
-		kv_live_journal_unref(kv_container_of(l, struct kv_live_journal, link));
+		kv_live_journal_unref(db, kv_container_of(l, struct kv_live_journal, link));
 }
 
 static void memory_done(struct kv_db *db)
@@ -94,7 +94,7 @@ static void memory_done(struct kv_db *db)
 		kv_cache_charge(db->cache, -(int64_t)db->version_charged);
 }
 
-static void db_free(struct kv_db *db)
+void kv_db_free(struct kv_db *db)
 {
 	struct kv_env *env = db->options.env;
 
@@ -117,6 +117,7 @@ static void db_free(struct kv_db *db)
 		env->ops->dir_close(db->store.dir);
 	free((char *)(uintptr_t)db->store.path);
 	kv_pool_free(db->pool);
+	kv_pool_free(db->compact_pool);
 	locks_done(db);
 	free(db);
 }
@@ -133,7 +134,16 @@ static void note_message(void *arg, enum kv_msg_level level, const char *text)
 		m->fn(m->arg, level, text);
 }
 
-static int db_new(const char *dir, const struct kv_options *options, struct kv_db **out)
+static bool pools_new(struct kv_db *db)
+{
+	if (db->options.inline_work || db->options.read_only)
+		return true;
+	db->pool = kv_pool_new(kv_pool_threads());
+	db->compact_pool = kv_pool_new(db->options.compact_threads - 1);
+	return db->pool && db->compact_pool;
+}
+
+int kv_db_new(const char *dir, const struct kv_options *options, struct kv_db **out)
 {
 	struct kv_options filled;
 	struct kv_db *db;
@@ -158,10 +168,8 @@ static int db_new(const char *dir, const struct kv_options *options, struct kv_d
 	if (db->cache)
 		db->files = kv_filecache_new(&db->store, db->cache, &db->sst_counters,
 					     OPEN_FILES_MAX);
-	if (!filled.inline_work)
-		db->pool = kv_pool_new(kv_pool_threads());
-	if (!db->store.path || !db->files || (!db->pool && !filled.inline_work)) {
-		db_free(db);
+	if (!db->store.path || !db->files || !pools_new(db)) {
+		kv_db_free(db);
 		return -ENOMEM;
 	}
 	*out = db;
@@ -175,7 +183,7 @@ static int fail(struct kv_db *db, int err, const char *what)
 	return kv_fail(&db->store.msg, err, "%s: %s", db->store.path, what);
 }
 
-static int take_lock(struct kv_db *db)
+int kv_db_lock(struct kv_db *db)
 {
 	int err = db->store.env->ops->lock(db->store.dir, KV_NAME_LOCK, db->options.read_only,
 					   &db->lock);
@@ -199,7 +207,7 @@ static int check_kind(struct kv_db *db, const struct kv_dir_files *files)
 			       "%s: not a kv store, and not empty: it holds %s", db->store.path,
 			       files->foreign);
 	if (!db->options.create)
-		return fail(db, KV_E_not_a_store, "not a kv store (it has no " KV_NAME_ROOT ")");
+		return fail(db, KV_E_not_a_store, "not a store: it has no file " KV_NAME_ROOT);
 	return 0;
 }
 
@@ -213,7 +221,7 @@ static int find(struct kv_db *db, struct kv_dir_files *files)
 			       kv_err_text(err));
 	KV_TRY(kv_dir_files_read(&db->store, files));
 	KV_TRY(check_kind(db, files));
-	KV_TRY(take_lock(db));
+	KV_TRY(kv_db_lock(db));
 	/* Again: only now nobody else changes it. */
 	kv_dir_files_done(files);
 	KV_TRY(kv_dir_files_read(&db->store, files));
@@ -409,7 +417,7 @@ static int seal_segment(struct kv_db *db, kv_fileno number, struct kv_edit *edit
 }
 
 /* All of them are synced by this, so what replay has taken from journals may go to tables. */
-static int seal_segments(struct kv_db *db, struct kv_edit *edit)
+int kv_db_seal_segments(struct kv_db *db, struct kv_edit *edit)
 {
 	for (size_t i = 0; i < db->version->segment_count; i++)
 		if (!db->version->segments[i].sealed)
@@ -437,7 +445,7 @@ static int first_readstate(struct kv_db *db)
 }
 
 /* The new journal, and an empty memtable that lives in it. */
-static int begin_journal(struct kv_db *db)
+int kv_db_begin_journal(struct kv_db *db)
 {
 	struct kv_journal_begin begin = { .seqno = kv_le64(db->seqno_last) };
 	struct iovec iov = { &begin, sizeof(begin) };
@@ -455,7 +463,7 @@ static int begin_journal(struct kv_db *db)
 }
 
 /* The one step. */
-static int switch_root(struct kv_db *db, const struct kv_edit *edit)
+int kv_db_switch_root(struct kv_db *db, const struct kv_edit *edit)
 {
 	kv_fileno number = kv_fileno_take(db);
 	struct kv_version *v;
@@ -522,11 +530,11 @@ static int remove_unnamed(struct kv_db *db, const struct kv_dir_files *files)
 
 static int go_on(struct kv_db *db, const struct kv_dir_files *files, struct kv_edit *edit)
 {
-	KV_TRY(seal_segments(db, edit));
+	KV_TRY(kv_db_seal_segments(db, edit));
 	if (kv_memtable_count(db->mem))
 		KV_TRY(kv_replay_flush(db, edit));
-	KV_TRY(begin_journal(db));
-	KV_TRY(switch_root(db, edit));
+	KV_TRY(kv_db_begin_journal(db));
+	KV_TRY(kv_db_switch_root(db, edit));
 	KV_TRY(remove_unnamed(db, files));
 	KV_TRY(first_readstate(db));
 	return kv_workers_start(db);
@@ -566,7 +574,7 @@ int kv_open(const char *dir, const struct kv_options *options, struct kv_db **ou
 	uint64_t start;
 	int err;
 
-	KV_TRY(db_new(dir, options, &db));
+	KV_TRY(kv_db_new(dir, options, &db));
 	start = kv_now_ns(db);
 	err = open_store(db, &files, &edit);
 	if (!err)
@@ -576,7 +584,7 @@ int kv_open(const char *dir, const struct kv_options *options, struct kv_db **ou
 	if (err) {
 		if (err == KV_E_poisoned)
 			err = db->error;
-		db_free(db);
+		kv_db_free(db);
 		return kv_err_space(err);
 	}
 	*out_db = db;
@@ -621,9 +629,10 @@ static int end_journal(struct kv_db *db)
 	struct kv_journal *j = db->journal->journal;
 	int err = kv_journal_append(j, KV_CHUNK_END, db->seqno_last, 0, NULL, 0);
 
-	if (!err)
-		err = kv_journal_sync(j);
-	return err;
+	if (err)
+		return err;
+	kv_journal_trim(j);
+	return kv_journal_sync(j);
 }
 
 static int shut_down(struct kv_db *db)
@@ -659,6 +668,6 @@ int kv_close(struct kv_db *db)
 	}
 	kv_event(db->log, "close", "seqno=%" PRIu64 " us=%" PRIu64 " result=\"%s\"",
 		 db->seqno_last, (kv_now_ns(db) - start) / 1000, err ? kv_err_text(err) : "good");
-	db_free(db);
+	kv_db_free(db);
 	return err;
 }

@@ -5,6 +5,8 @@
 
 #include <inttypes.h>
 
+#include "kv/pool.h"
+
 #define KV_OPTIONS(x)                                                                \
 	/* field                    default          min             max          */ \
 	x(cache_bytes,              80 * KV_MIB,     16 * KV_KIB,    64 * KV_GIB)    \
@@ -17,7 +19,8 @@
 	x(bulk_bytes,               32 * KV_KIB,     1,              KV_VALUE_BYTES_MAX + 1) \
 	x(block_bytes,              8 * KV_KIB,      256,            1 * KV_MIB)     \
 	x(level0_tables_slow,       8,               1,              1000)           \
-	x(level0_tables_max,        20,              2,              1000)
+	x(level0_tables_max,        20,              2,              1000)           \
+	x(compact_threads,          o.inline_work ? 2 : kv_pool_threads() / 2 + 1, 1, 8)
 
 static int check(const struct kv_msg *msg, const char *name, uint64_t value, uint64_t min,
 		 uint64_t max)

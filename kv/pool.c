@@ -13,7 +13,8 @@
 #include "kv/list.h"
 #include "kv/lock.h"
 
-#define THREADS_MAX 3
+#define THREADS_MAX 7			/* of a pool */
+#define USEFUL_MAX 3
 
 struct job {
 	struct kv_link link;		/* in pool->jobs, until all items are taken */
@@ -47,7 +48,7 @@ uint32_t kv_pool_threads(void)
 	if (sched_getaffinity(0, sizeof(set), &set))
 		return 0;
 	cores = CPU_COUNT(&set);
-	return (uint32_t)KV_MIN(KV_MAX(cores - 1, 0), THREADS_MAX);
+	return (uint32_t)KV_MIN(KV_MAX(cores - 1, 0), USEFUL_MAX);
 }
 
 struct kv_pool *kv_pool_new(uint32_t threads)

@@ -1,6 +1,6 @@
 /*
  * Helper threads for work that one caller can split: values to compress, to sum, to
- * decompress. The caller always takes part, so everything also works without
+ * decompress, parts of a compaction to merge. The caller always takes part, so everything also works without
  * any helper: with none configured, all of them busy, or none to be had.
  */
 #ifndef KV_POOL_H
@@ -13,7 +13,7 @@ struct kv_pool;
 /* How many helpers are of use here: one for each other core, at most 3. */
 uint32_t kv_pool_threads(void);
 
-/* The threads are started when they are first needed. NULL when out of memory. */
+/* At most 7. The threads are started when they are first needed. NULL when out of memory. */
 struct kv_pool *kv_pool_new(uint32_t threads);
 /* Nobody may be in kv_parallel(). NULL is allowed. */
 void kv_pool_free(struct kv_pool *p);

@@ -14,7 +14,6 @@
  * Loading a pointer and counting the object up in two steps, without 1, would
  * count up memory that was freed in between.
  */
-#include "kv/compress.h"
 #include "kv/db.h"
 
 #define TRANSIENT_SHIFT 48
@@ -141,53 +140,6 @@ int kv_readstate_get(struct kv_db *db, struct kv_readstate *rs, struct kv_slice 
 	return 0;
 }
 
-int kv_value_bytes(enum kv_kind kind, struct kv_slice value, uint32_t *out_bytes)
-{
-	struct kv_packed packed;
-	struct kv_vptr p;
-
-	if (kind == KV_KIND_PUT) {
-		*out_bytes = (uint32_t)value.bytes;
-		return 0;
-	}
-	if (kind == KV_KIND_PUT_PACKED) {
-		KV_TRY(kv_packed_decode(value, &packed));
-		*out_bytes = packed.raw_bytes;
-		return 0;
-	}
-	KV_TRY(kv_vptr_decode(value, &p));
-	*out_bytes = p.part_bytes;
-	return 0;
-}
-
-int kv_value_fetch(struct kv_db *db, enum kv_kind kind, struct kv_slice value,
-		   struct kv_vlog_ahead *ahead, struct kv_buf *out)
-{
-	struct kv_filecache_entry *pin;
-	struct kv_env_file *file;
-	struct kv_vptr p;
-	int err;
-
-	if (kind == KV_KIND_PUT)
-		return kv_buf_append_slice(out, value);
-	if (kind == KV_KIND_PUT_PACKED) {
-		err = kv_packed_unpack(value, out);
-		if (err && err != -ENOMEM)
-			return kv_fail(&db->store.msg, err, "a table or journal of %s holds a "
-				       "compressed value that is malformed", db->store.path);
-		return err;
-	}
-	KV_ASSERT(kind == KV_KIND_PUT_PTR);
-	err = kv_vptr_decode(value, &p);
-	if (err)
-		return kv_fail(&db->store.msg, err, "a table or journal of %s holds a pointer into "
-			       "the value log that is malformed", db->store.path);
-	KV_TRY(kv_filecache_segment(db->files, p.segment_no, &pin, &file));
-	err = kv_vlog_read(&db->store, file, &p, ahead, out);
-	kv_filecache_unpin(db->files, pin);
-	return err;
-}
-
 #define GET_AGAIN 1	/* no error is positive */
 
 /*
@@ -227,7 +179,7 @@ static int get(struct kv_db *db, struct kv_readstate *rs, const struct kv_snapsh
 	if (may_retry && !is_kept(rs, &found))
 		return GET_AGAIN;
 	bytes_before = out->bytes;
-	err = kv_value_fetch(db, found.kind, found.value, NULL, out);
+	err = kv_value_fetch(db, found.kind, found.value, NULL, true, out);
 	if (err) {
 		out->bytes = bytes_before;
 		return err;

@@ -17,7 +17,7 @@ struct kv_iter {
 	struct kv_readstate *rs;
 	kv_seqno snapshot;
 	struct kv_buf lower, upper;
-	bool has_lower, has_upper, sequential;
+	bool has_lower, has_upper, sequential, no_cache;
 
 	struct kv_cursor *cursor;
 	struct kv_filecache_entry **pins; /* tables of level 0 */
@@ -182,6 +182,7 @@ static int iter_init(struct kv_iter *it, const struct kv_iter_options *o)
 	it->has_lower = o->lower.data;
 	it->has_upper = o->upper.data;
 	it->sequential = o->sequential;
+	it->no_cache = o->no_cache;
 	if (it->has_lower)
 		KV_TRY(kv_buf_assign(&it->lower, o->lower));
 	if (it->has_upper)
@@ -539,7 +540,8 @@ int kv_iter_value(struct kv_iter *it, struct kv_slice *out_value)
 	if (!it->fetched) {
 		kv_buf_reset(&it->value);
 		KV_TRY(kv_value_fetch(it->db, it->kind, stored,
-				      it->sequential ? &it->ahead : NULL, &it->value));
+				      it->sequential ? &it->ahead : NULL, !it->no_cache,
+				      &it->value));
 		it->fetched = true;
 	}
 	*out_value = kv_buf_slice(&it->value);

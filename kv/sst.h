@@ -113,6 +113,12 @@ uint64_t kv_sst_memory_bytes(const struct kv_sst *t);
  */
 int kv_sst_bytes_before(struct kv_sst *t, struct kv_slice user_key, uint64_t *out) KV_NODISCARD;
 uint64_t kv_sst_data_bytes(const struct kv_sst *t);
+/*
+ * Calls fn with up to n user keys, ascending, between which about the same number of blocks lie; less
+ * when the table is small. What fn returns ends it, if it isn't 0.
+ */
+int kv_sst_sample(struct kv_sst *t, size_t n, int (*fn)(void *arg, struct kv_slice user_key),
+		  void *arg) KV_NODISCARD;
 /* NULL when none; belongs to the table. */
 struct kv_rangedels *kv_sst_rangedels(struct kv_sst *t);
 /* The table's own properties; belongs to the table. */

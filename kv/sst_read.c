@@ -405,3 +405,38 @@ int kv_sst_bytes_before(struct kv_sst *t, struct kv_slice user_key, uint64_t *ou
 				kv_sst_data_bytes(t);
 	return 0;
 }
+
+/* In the index each entry is a restart. */
+static int sample_index(struct kv_block_cursor *c, size_t n,
+			int (*fn)(void *arg, struct kv_slice user_key), void *arg)
+{
+	size_t count = c->restart_count, step = KV_MAX((count + n - 1) / n, (size_t)1);
+	struct kv_slice key;
+
+	for (size_t i = 0; i < count; i += step) {
+		if (!kv_block_restart_key(c, (uint32_t)i, &key))
+			return KV_E_bad_record;
+		KV_TRY(fn(arg, key));
+	}
+	return 0;
+}
+
+int kv_sst_sample(struct kv_sst *t, size_t n, int (*fn)(void *arg, struct kv_slice user_key),
+		  void *arg)
+{
+	KV_AUTO(kv_sst_pin_done) struct kv_sst_pin pin = { 0 };
+	struct kv_block_cursor c;
+	struct kv_block block;
+	int err;
+
+	if (!t->meta.entries)
+		return 0;
+	KV_TRY(kv_sst_block(t, t->index, true, &pin));
+	block = kv_sst_pin_block(&pin);
+	kv_block_cursor_init(&c);
+	err = kv_block_cursor_set(&c, &block);
+	if (!err)
+		err = sample_index(&c, n, fn, arg);
+	kv_block_cursor_done(&c);
+	return err == KV_E_bad_record ? kv_sst_fail(t, err, t->index, "cannot walk the index") : err;
+}

@@ -140,7 +140,7 @@ static int check_root(struct kv_store *s, const struct kv_root *root, size_t byt
 	uint64_t unknown = kv_le64_get(root->features_required) & ~KV_FEATURES_REQUIRED_KNOWN;
 
 	if (memcmp(root->magic, KV_ROOT_MAGIC, KV_MIN(bytes, sizeof(root->magic))))
-		return kv_fail(&s->msg, KV_E_not_a_store, "%s: not a kv store (%s is something else)",
+		return kv_fail(&s->msg, KV_E_not_a_store, "%s: not a store (%s is something else)",
 			       s->path, KV_NAME_ROOT);
 	if (bytes < sizeof(*root))
 		return kv_fail(&s->msg, KV_E_short_file, "%s/%s: damaged, only %zu of %zu bytes",
@@ -170,7 +170,7 @@ int kv_root_read(struct kv_store *s, struct kv_root *out)
 	memset(&root, 0, sizeof(root));
 	err = read_root_file(s, &root, &bytes);
 	if (err == -ENOENT)
-		return kv_fail(&s->msg, KV_E_not_a_store, "%s: not a kv store (it has no %s)",
+		return kv_fail(&s->msg, KV_E_not_a_store, "%s: not a store: it has no file %s",
 			       s->path, KV_NAME_ROOT);
 	if (err)
 		return kv_fail(&s->msg, err, "%s/%s: cannot be read: %s", s->path, KV_NAME_ROOT,

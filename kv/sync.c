@@ -136,7 +136,7 @@ static int sync_all(struct kv_db *db)
 	while ((j = next_journal(db))) {
 		int err = kv_journal_sync(j->journal);
 
-		kv_live_journal_unref(j);
+		kv_live_journal_unref(db, j);
 		kv_count(&db->counters.syncs, 1);
 		KV_TRY(err);
 	}

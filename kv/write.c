@@ -141,7 +141,7 @@ int kv_memtable_switch(struct kv_db *db)
 	give_journal(db, NULL);
 	err = journal_begin(db, j);
 	if (err) {
-		kv_live_journal_unref(j);
+		kv_live_journal_unref(db, j);
 		kv_memtable_unref(mem);
 		kv_readstate_unref(rs);
 		return kv_poison(db, err);

@@ -117,7 +117,7 @@ static int encode_part(struct kv_db *db, struct kv_writer *w, uint32_t i,
 		}
 	}
 	if (op->part_bytes)
-		KV_TRY(kv_value_fetch(db, found.kind, found.value, NULL, &value));
+		KV_TRY(kv_value_fetch(db, found.kind, found.value, NULL, false, &value));
 	return encode_put(db, w, i, op->key,
 			  kv_slice(op->part_bytes ? value.data + op->part_offset : NULL,
 				   op->part_bytes),

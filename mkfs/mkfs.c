@@ -132,6 +132,26 @@ static int check_target(struct target *t)
 	return 0;
 }
 
+/* A source that holds the store would be copied into itself. */
+static int check_source(struct target *t)
+{
+	char source[PATH_MAX], store[PATH_MAX];
+	size_t n;
+
+	if (!t->options->source)
+		return 0;
+	if (!realpath(t->options->source, source))
+		return kv_fail(msg_of(t), -errno, "%s: %s", t->options->source, strerror(errno));
+	if (!realpath(t->path, store))
+		return failed(t, "finding its full path");
+	n = strlen(source);
+	if (strncmp(store, source, n) || (store[n] && store[n] != '/' && n > 1))
+		return 0;
+	return kv_fail(msg_of(t), -EINVAL,
+		       "%s lies in %s and would be copied into itself; choose a place outside of it",
+		       t->path, t->options->source);
+}
+
 static int open_target(struct target *t)
 {
 	if (mkdir(t->path, 0700) == 0)
@@ -181,6 +201,17 @@ static int make_aside(struct target *t)
 	return failed(t, "making a directory within");
 }
 
+/* Without room beside what is kept back, all that could be written is refused. */
+static void warn_of_little_space(struct target *t, struct fs *fs)
+{
+	struct statvfs s;
+
+	if (!fs_statfs(fs, &s) && !s.f_bavail)
+		kv_msg(msg_of(t), KV_MSG_WARN,
+		       "%s: the disk has less space left than the store keeps back for deleting, so "
+		       "nothing can be written until there is more; see kvfs(8)", t->path);
+}
+
 static int make_store(struct target *t, const char *path)
 {
 	const struct mkfs_options *o = t->options;
@@ -197,10 +228,9 @@ static int make_store(struct target *t, const char *path)
 	int err, close_err;
 
 	KV_TRY(fs_format(path, &format));
-	if (!o->source)
-		return 0;
 	KV_TRY(fs_open(path, &options, &fs));
-	err = mkfs_fill(fs, o->source, &o->msg);
+	warn_of_little_space(t, fs);
+	err = o->source ? mkfs_fill(fs, o->source, &o->msg) : 0;
 	close_err = fs_close(fs);
 	if (!err && close_err)
 		err = kv_fail(&o->msg, close_err, "%s: %s", t->path, kv_err_text(close_err));
@@ -263,6 +293,7 @@ static int format_target(struct target *t)
 	char path[PATH_MAX];
 
 	KV_TRY(open_target(t));
+	KV_TRY(check_source(t));
 	KV_TRY(check_target(t));
 	if (t->has_remains) {
 		KV_TRY(each_name(t, ".", remove_left_aside));

@@ -35,6 +35,16 @@ must_fail 2 "$mkfs" -o misspelt "$tmp/s2"
 must_fail 16 "$fsck" -z "$store"
 must_fail 2 "$kvfsctl" misspelt "$mnt"
 
+say "a source that holds the store"
+mkdir -p "$tmp/tree/sub"
+must_fail 1 "$mkfs" -d "$tmp/tree" "$tmp/tree/sub/store"
+said "copied into itself"
+[ ! -e "$tmp/tree/sub/store" ] || fail "mkfs.kvfs left something behind"
+mkdir "$tmp/tree-2"
+"$mkfs" -q -d "$tmp/tree" "$tmp/tree-2/store"
+must_fail 2 "$kvfsctl" sync "$mnt" "$mnt"
+said "kvfsctl: one mount point"
+
 say "mount points"
 must_fail 32 "$kvfs" "$store" "$tmp/nowhere"
 said "$tmp/nowhere"
@@ -73,6 +83,14 @@ for damage in cut flip; do
 	esac
 	must_fail 32 "$kvfs" "$tmp/damaged" "$mnt"
 	said ".manifest"
+	"$fsck" "$tmp/damaged" >"$tmp/out" 2>&1 && fail "fsck.kvfs found nothing wrong" || [ $? = 4 ]
+	grep -q -- "-y makes" "$tmp/out" || fail "fsck.kvfs did not tell of -y: $(cat "$tmp/out")"
+	"$fsck" -y "$tmp/damaged" >"$tmp/out" 2>&1 && fail "fsck.kvfs -y did nothing" || [ $? = 1 ] ||
+		fail "fsck.kvfs -y: $(cat "$tmp/out")"
+	"$fsck" -f -n "$tmp/damaged" >"$tmp/out" 2>&1 || fail "a second run: $(cat "$tmp/out")"
+	"$kvfs" "$tmp/damaged" "$mnt"
+	diff -r --no-dereference /usr/include/linux "$mnt/linux" || fail "files differ after the repair"
+	"$umount_kvfs" "$mnt"
 done
 
 say "a table that is gone, a table and a segment with flipped bytes"
@@ -86,6 +104,8 @@ for kind in sst vlog; do
 	rm "$tmp/damaged/$file"
 	"$fsck" -n "$tmp/damaged" >"$tmp/out" 2>&1 && fail "fsck.kvfs did not miss $file"
 	grep -qF "$(basename "$file")" "$tmp/out" || fail "fsck.kvfs did not name $file: $(cat "$tmp/out")"
+	"$fsck" -y "$tmp/damaged" >"$tmp/out" 2>&1 && fail "fsck.kvfs -y lost nothing" || [ $? -le 4 ]
+	grep -qF "lost: $(basename "$file")" "$tmp/out" || fail "fsck.kvfs -y did not tell: $(cat "$tmp/out")"
 done
 
 say "files that may not be read (root may read everything)"

@@ -46,6 +46,13 @@ dd if=/dev/urandom of="$mnt/again" bs=1M count=60 conv=fsync 2>"$tmp/log" ||
 unmount_store
 check_store
 
+say "a disk that is smaller than what is kept back: mkfs.kvfs says so"
+mkdir "$disk/small"
+mount -t tmpfs -o size=40m tmpfs "$disk/small"
+"$mkfs" -q "$disk/small/store" 2>"$tmp/err"
+said "less space left than the store keeps back"
+umount "$disk/small"
+
 say "a read-only disk: read-only mounts work, others are refused in one sentence"
 mount -o remount,ro "$disk"
 must_fail 32 "$kvfs" "$store" "$mnt"

@@ -617,6 +617,7 @@ static uint64_t roll(struct model *m, uint64_t least)
 static void roll_options(struct model *m, struct kv_options *o, bool tiny)
 {
 	o->no_compression = ref_chance(&m->random, 30);
+	o->no_value_cache = ref_chance(&m->random, 50);
 	if (!tiny)
 		return;
 	o->memtable_bytes = roll(m, 16 * KV_KIB);

@@ -1,4 +1,8 @@
-#include "kv/compact.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "kv/compact_impl.h"
+#include "kv/verify.h"
 #include "tests/unit/db_fixture.h"
 
 static const struct kv_slice none = { NULL, 0 };
@@ -89,9 +93,11 @@ static uint64_t table_files(struct dbfix *f)
 	return n;
 }
 
+/* Small tables: most compactions have several parts. */
 static void setup(struct dbfix *f)
 {
 	dbfix_init(f, 1);
+	f->options.compact_threads = 4;
 	dbfix_open(f);
 }
 
@@ -236,6 +242,252 @@ UNIT(a_delete_outlives_what_it_hides)
 				expect(&f, NULL, i, i + 1, 1, 200);
 		compact(&f);
 	}
+	dbfix_done(&f);
+}
+UNIT_END
+
+static void verify(struct dbfix *f)
+{
+	const struct kv_verify_options o = { .env = f->env };
+	uint64_t problems;
+
+	dbfix_close(f);
+	ck_ok(kv_verify("store", &o, &problems));
+	ck_assert_uint_eq(problems, 0);
+	dbfix_open(f);
+}
+
+/* --- parts ----------------------------------------------------------------------------------- */
+
+/* A job that would read all tables of the level that has most of them. */
+static void job_of_all(struct dbfix *f, struct kv_job *j)
+{
+	const struct kv_level *most;
+
+	*j = (struct kv_job){ .db = f->db, .version = kv_version_ref(f->db->version) };
+	most = &j->version->levels[1];
+	for (int i = 2; i < KV_LEVELS; i++)
+		if (j->version->levels[i].count > most->count)
+			most = &j->version->levels[i];
+	j->read = malloc(most->count * sizeof(struct kv_table *));
+	ck_assert_ptr_nonnull(j->read);
+	memcpy(j->read, most->tables, most->count * sizeof(struct kv_table *));
+	j->read_lower = most->count;
+	ck_assert_uint_gt(most->count, 8);
+}
+
+/* Which part a key is in: exactly one. */
+static size_t part_of(const struct kv_job *j, const char *key)
+{
+	struct kv_slice k = kv_slice_str(key);
+	size_t n = 0, found = 0;
+
+	for (size_t i = 0; i < j->part_count; i++) {
+		const struct kv_job_part *p = &j->parts[i];
+
+		if ((!p->begin.data || kv_slice_cmp(p->begin, k) <= 0) &&
+		    (!p->end.data || kv_slice_cmp(k, p->end) < 0)) {
+			found = i;
+			n++;
+		}
+	}
+	ck_assert_uint_eq(n, 1);
+	return found;
+}
+
+UNIT(parts_cover_all_keys_once_and_are_of_a_size)
+{
+	struct dbfix f;
+
+	setup(&f);
+	fill(&f, 0, 2000, 1, 200);
+	compact(&f);
+	for (size_t threads = 1; threads <= 8; threads++) {
+		size_t keys[8] = { 0 };
+		struct kv_job j;
+
+		job_of_all(&f, &j);
+		ck_ok(kv_job_cut(&j, threads));
+		ck_assert_uint_eq(j.part_count, threads);
+		ck_assert_ptr_null(j.parts[0].begin.data);
+		ck_assert_ptr_null(j.parts[threads - 1].end.data);
+		for (int i = 0; i < 2000; i++)
+			keys[part_of(&j, key_of(i))]++;
+		for (size_t i = 0; i < threads; i++) {
+			ck_assert_uint_gt(keys[i], 2000 / threads / 2);
+			ck_assert_uint_lt(keys[i], 2000 / threads * 2);
+		}
+		kv_job_done(&j);
+	}
+	dbfix_done(&f);
+}
+UNIT_END
+
+UNIT(little_is_not_cut)
+{
+	struct kv_job j = { 0 };
+	struct dbfix f;
+
+	setup(&f);
+	f.options.table_bytes = 16 * KV_MIB;
+	dbfix_reopen(&f);
+	fill(&f, 0, 200, 1, 200);
+	compact(&f);
+	j.db = f.db;
+	j.version = kv_version_ref(f.db->version);
+	j.read = malloc(sizeof(struct kv_table *));
+	ck_assert_ptr_nonnull(j.read);
+	for (int i = 1; i < KV_LEVELS; i++)
+		if (j.version->levels[i].count)
+			j.read[j.read_lower++] = j.version->levels[i].tables[0];
+	ck_assert_uint_eq(j.read_lower, 1);
+	ck_ok(kv_job_cut(&j, 4));
+	ck_assert_uint_eq(j.part_count, 1);
+	kv_job_done(&j);
+	dbfix_done(&f);
+}
+UNIT_END
+
+/* Range tombstones that begin, end and go on where parts are cut, under a snapshot that needs them. */
+UNIT(parts_make_what_one_makes)
+{
+	struct kv_snapshot *snap;
+	struct dbfix f;
+
+	setup(&f);
+	fill(&f, 0, 1500, 1, 200);
+	compact(&f);
+	ck_ok(dbfix_delete_range(&f, key_of(100), key_of(1400)));
+	snap = kv_snapshot_new(f.db);
+	fill(&f, 300, 600, 2, 150);
+	ck_ok(dbfix_delete_range(&f, key_of(550), key_of(800)));
+	fill(&f, 700, 710, 3, 100);
+	for (uint32_t threads = 1; threads <= 5; threads += 2) {
+		kv_snapshot_free(f.db, snap);
+		f.options.compact_threads = threads;
+		dbfix_reopen(&f);
+		snap = kv_snapshot_new(f.db);
+		compact(&f);
+		expect(&f, NULL, 0, 100, 1, 200);
+		expect_none(&f, 100, 300);
+		expect(&f, NULL, 300, 550, 2, 150);
+		expect_none(&f, 550, 700);
+		expect(&f, NULL, 700, 710, 3, 100);
+		expect_none(&f, 710, 1400);
+		expect(&f, NULL, 1400, 1500, 1, 200);
+		expect(&f, snap, 300, 550, 2, 150);
+		fill(&f, 0, 100, 1, 200);
+	}
+	kv_snapshot_free(f.db, snap);
+	verify(&f);
+	dbfix_done(&f);
+}
+UNIT_END
+
+/* Whichever part it hits, nothing is left over, and nothing is lost. */
+UNIT(a_part_that_fails_fails_all)
+{
+	struct dbfix f;
+	uint64_t n, hits = 0;
+	int err = -EIO;
+
+	setup(&f);
+	fill(&f, 0, 1000, 1, 200);
+	compact(&f);
+	n = table_files(&f);
+	for (uint64_t after = 0; err; after++) {
+		const struct kv_sim_fault fault = { .ops = KV_SIM_CREATE, .suffix = ".sst",
+						    .err = -ENOSPC, .after = after };
+
+		kv_env_sim_fail(f.env, &fault);
+		err = kv_compact(f.db, none, none);
+		if (!err)
+			break;
+		hits++;
+		ck_assert_int_eq(err, KV_E_no_space);
+		ck_assert_uint_eq(table_files(&f), n);
+		expect(&f, NULL, 0, 1000, 1, 200);
+	}
+	ck_assert_uint_gt(hits, 8);
+	verify(&f);
+	expect(&f, NULL, 0, 1000, 1, 200);
+	dbfix_done(&f);
+}
+UNIT_END
+
+#define BESIDE_KEYS 400
+#define BESIDE_ROUNDS 12
+
+struct beside {
+	struct dbfix *f;
+	_Atomic bool stop;
+	uint64_t scans;
+};
+
+/* All keys are of one generation, whenever one looks: each was written by one batch. */
+static void *scan_beside(void *arg)
+{
+	struct beside *b = arg;
+
+	while (!atomic_load(&b->stop) || !b->scans) {
+		struct kv_snapshot *snap = kv_snapshot_new(b->f->db);
+		KV_AUTO(kv_buf_done) struct kv_buf first = KV_BUF_INIT;
+
+		ck_assert_ptr_nonnull(snap);
+		ck_ok(kv_get(b->f->db, snap, kv_slice_str("k0000"), &first));
+		for (int i = 1; i < BESIDE_KEYS; i++) {
+			KV_AUTO(kv_buf_done) struct kv_buf got = KV_BUF_INIT;
+			char key[16];
+
+			snprintf(key, sizeof(key), "k%04d", i);
+			ck_ok(kv_get(b->f->db, snap, kv_slice_str(key), &got));
+			ck_assert(kv_slice_eq(kv_buf_slice(&got), kv_buf_slice(&first)));
+		}
+		kv_snapshot_free(b->f->db, snap);
+		b->scans++;
+	}
+	return NULL;
+}
+
+static void write_generation(struct dbfix *f, uint64_t n)
+{
+	struct kv_batch *b = kv_batch_new();
+	uint8_t value[300];
+
+	ck_assert_ptr_nonnull(b);
+	dbfix_fill(value, sizeof(value), n);
+	if (n % 3 == 0)
+		kv_batch_delete_range(b, kv_slice_str("k"), kv_slice_str("l"));
+	for (int i = 0; i < BESIDE_KEYS; i++)
+		kv_batch_put(b, kv_slice_str(key_of(i)), kv_slice(value, sizeof(value)),
+			     KV_HINT_NONE);
+	ck_ok(kv_write(f->db, b, false));
+	kv_batch_free(b);
+}
+
+UNIT(parts_are_merged_beside_readers_and_writers)
+{
+	struct beside b = { .stop = false };
+	pthread_t thread;
+	struct dbfix f;
+
+	dbfix_init(&f, 1);
+	f.options.inline_work = false;
+	f.options.compact_threads = 4;
+	dbfix_open(&f);
+	write_generation(&f, 0);
+	b.f = &f;
+	ck_ok(pthread_create(&thread, NULL, scan_beside, &b));
+	for (uint64_t n = 1; n <= BESIDE_ROUNDS; n++) {
+		write_generation(&f, n);
+		if (n % 4 == 0)
+			ck_ok(kv_compact(f.db, none, none));
+	}
+	atomic_store(&b.stop, true);
+	ck_ok(pthread_join(thread, NULL));
+	ck_assert_uint_gt(stats(&f).compactions, 2);
+	ck_ok(kv_wait_idle(f.db));
+	verify(&f);
 	dbfix_done(&f);
 }
 UNIT_END
@@ -449,7 +701,10 @@ UNIT_END
 
 UNIT_MAIN("compact", deleting_all_leaves_nothing, overwritten_versions_go,
 	  each_snapshot_keeps_what_it_sees, a_table_hidden_from_some_only_is_not_dropped,
-	  hidden_tables_are_dropped_unread, a_delete_outlives_what_it_hides, no_space_changes_nothing,
+	  hidden_tables_are_dropped_unread, a_delete_outlives_what_it_hides,
+	  parts_cover_all_keys_once_and_are_of_a_size, little_is_not_cut, parts_make_what_one_makes,
+	  a_part_that_fails_fails_all, parts_are_merged_beside_readers_and_writers,
+	  no_space_changes_nothing,
 	  outputs_stay_when_the_edit_may_count, damage_is_not_compacted_away,
 	  a_segment_stays_while_a_memtable_needs_it, segments_go_when_nothing_refers_to_them,
 	  a_part_keeps_its_segment, a_reader_keeps_a_dropped_segment, read_only_refuses)

@@ -546,6 +546,35 @@ UNIT(a_read_error_is_never_the_end)
 }
 UNIT_END
 
+UNIT(trim_gives_back_what_was_allocated_ahead)
+{
+	struct kv_journal *j;
+	struct kv_journal_tail tail;
+	struct kv_env_file *file;
+	uint64_t last, bytes, end;
+
+	enter(kv_env_sim_new(1));
+	j = create(1 << 20);
+	for (uint64_t i = 1; i <= 5; i++) {
+		ck_ok(kv_journal_reserve(j, payload(i).bytes));
+		ck_ok(append(j, i));
+	}
+	ck_ok(kv_journal_append(j, KV_CHUNK_END, 5, 0, NULL, 0));
+	end = kv_journal_bytes(j);
+	kv_journal_trim(j);
+	ck_ok(kv_journal_sync(j));
+	kv_journal_free(j);
+	ck_ok(store.env->ops->open(store.dir, name.s, KV_ENV_READ, &file));
+	ck_ok(store.env->ops->size(file, &bytes));
+	store.env->ops->close(file);
+	ck_assert_uint_eq(bytes, end);
+	ck_ok(read_all(&last, &tail));
+	ck_assert_uint_eq(last, 5);
+	ck_assert(tail.closed);
+	leave();
+}
+UNIT_END
+
 UNIT(no_space_is_told_by_reserve_and_harmless)
 {
 	struct kv_journal *j;
@@ -731,4 +760,5 @@ UNIT_MAIN("journal", chunks_round_trip, large_chunks_round_trip, every_flipped_b
 	  only_a_promise_beyond_the_end_proves_damage, chunks_that_cannot_be_are_errors,
 	  chunks_of_another_journal_are_no_evidence, crafted_tails_are_judged_in_bounded_time,
 	  a_read_error_is_never_the_end, no_space_is_told_by_reserve_and_harmless,
-	  the_first_failure_poisons, no_crash_loses_what_was_promised, syncs_run_beside_appends)
+	  trim_gives_back_what_was_allocated_ahead, the_first_failure_poisons,
+	  no_crash_loses_what_was_promised, syncs_run_beside_appends)
