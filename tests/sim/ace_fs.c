@@ -37,9 +37,6 @@
 #define START_S 1000000
 #define FOUND_MAX 1024		/* crashes in one change */
 
-/* How the store is cut up: the one keeps all in its journal, the other flushes all the time. */
-enum layout { ROOMY, TIGHT, LAYOUTS };
-
 struct sequence {
 	const struct fsop *ops[OPS_MAX];
 	int count;
@@ -55,7 +52,7 @@ struct found {
 
 static struct {
 	uint64_t seed;
-	enum layout layout;
+	enum fsop_layout layout;
 	struct kv_env *base;	/* with the tree, closed */
 	bool explain;		/* it has failed, and is done again to tell how */
 	const struct fsop *move;	/* the file that it replaces is always the old or the new one */
@@ -118,40 +115,9 @@ static void print_message(void *arg, enum kv_msg_level level, const char *text)
 	fprintf(stderr, "%s\n", text);
 }
 
-static struct kv_options engine(struct kv_env *env)
-{
-	bool tight = t.layout == TIGHT;
-
-	return (struct kv_options){
-		.env = env,
-		.msg = { getenv("VERBOSE") ? print_message : NULL, NULL, KV_MSG_DEBUG },
-		.inline_work = true,
-		.no_event_log = true,
-		.cache_bytes = 64 * KV_KIB,
-		.memtable_bytes = tight ? 4 * KV_KIB : 32 * KV_KIB,
-		.bulk_bytes_per_memtable = tight ? 16 * KV_KIB : 1024 * KV_KIB,
-		.segment_bytes = tight ? 32 * KV_KIB : 256 * KV_KIB,
-		.table_bytes = 4 * KV_KIB,
-		.level_base_bytes = 16 * KV_KIB,
-		.level0_tables_slow = tight ? 1 : 0,
-		.level0_tables_max = tight ? 2 : 0,
-		.block_bytes = 512,
-		.medium_bytes = 256,
-		.bulk_bytes = 4096,
-	};
-}
-
 static int open_fs(struct kv_env *env, struct fs **out)
 {
-	struct fs_options o = {
-		.kv = engine(env),
-		.commit_s = UINT32_MAX,
-		.inodes_cached_max = 16,
-		.now = fsop_now,
-		.now_arg = &t.now,
-	};
-
-	return fs_open(STORE, &o, out);
+	return fsop_open(env, t.layout, &t.now, out);
 }
 
 /* --- states that were seen -------------------------------------------------------------------------- */
@@ -508,17 +474,8 @@ static bool sequence_run(const struct sequence *s)
 
 static void base_make(void)
 {
-	struct fs_format_options o = { .hash_bits = 0 };
-	struct fs *fs;
-
-	t.base = kv_env_sim_new(t.seed);
-	CHECK(t.base);
 	t.now = START_S - 10;
-	o.kv = engine(t.base);
-	CHECK_OK(fs_format(STORE, &o));
-	CHECK_OK(open_fs(t.base, &fs));
-	CHECK_OK(fsop_make_tree(fs));
-	CHECK_OK(fs_close(fs));
+	t.base = fsop_disk(t.seed, t.layout, &t.now);
 	memset(&prefixes, 0, sizeof(prefixes));
 	seen_forget();
 }
@@ -651,8 +608,8 @@ int main(void)
 	t.seed = number("SEED", t.seed);
 	printf("SEED=%" PRIu64 " DEPTH=%d\n", t.seed, depth);
 	fflush(stdout);
-	for (int l = first; l < (getenv("LAYOUT") ? first + 1 : LAYOUTS); l++) {
-		t.layout = (enum layout)l;
+	for (int l = first; l < (getenv("LAYOUT") ? first + 1 : FSOP_LAYOUTS); l++) {
+		t.layout = (enum fsop_layout)l;
 		if (sequence)
 			one_sequence(sequence);
 		else

@@ -105,6 +105,9 @@ typedef void kv_env_sim_hook_fn(void *arg, struct kv_env *env, enum kv_sim_op op
 				const char *name);
 void kv_env_sim_hook(struct kv_env *env, kv_env_sim_hook_fn *fn, void *arg);
 
+/* Not 0: the simulation itself is asking for memory. For tests in which other allocations fail. */
+extern _Thread_local volatile unsigned kv_env_sim_allocates;
+
 /* --- faults ------------------------------------------------------------------------- */
 
 struct kv_sim_fault {

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "kv/assert.h"
 #include "kv/checksum.h"
+#include "tests/sim/env_sim.h"
 
 #define A_BYTES 3000
 #define B_BYTES 140000
@@ -110,6 +112,7 @@ bool fsop_is_refusal(int err)
 	case -EINVAL:
 	case -ENODATA:
 	case -ENXIO:
+	case -ENODEV:
 		return true;
 	default:
 		return false;
@@ -129,11 +132,6 @@ void fsop_fill(const char *name, uint8_t *to, size_t bytes)
 		else
 			memcpy(to + i, &seed, KV_MIN(8, bytes - i));
 	}
-}
-
-void fsop_now(void *arg, struct timespec *out)
-{
-	*out = (struct timespec){ .tv_sec = *(time_t *)arg };
 }
 
 /* --- paths ------------------------------------------------------------------------------------ */
@@ -338,7 +336,57 @@ int fsop_do(struct fs *fs, const struct fsop *op)
 	return -EINVAL;
 }
 
-int fsop_make_tree(struct fs *fs)
+/* --- a disk ------------------------------------------------------------------------------------- */
+
+static void print_message(void *arg, enum kv_msg_level level, const char *text)
+{
+	(void)arg;
+	(void)level;
+	fprintf(stderr, "%s\n", text);
+}
+
+static struct kv_options engine(struct kv_env *env, enum fsop_layout layout)
+{
+	bool tight = layout == FSOP_TIGHT;
+
+	return (struct kv_options){
+		.env = env,
+		.msg = { getenv("VERBOSE") ? print_message : NULL, NULL, KV_MSG_DEBUG },
+		.inline_work = true,
+		.no_event_log = true,
+		.cache_bytes = 64 * KV_KIB,
+		.memtable_bytes = tight ? 4 * KV_KIB : 32 * KV_KIB,
+		.bulk_bytes_per_memtable = tight ? 16 * KV_KIB : 1024 * KV_KIB,
+		.segment_bytes = tight ? 32 * KV_KIB : 256 * KV_KIB,
+		.table_bytes = 4 * KV_KIB,
+		.level_base_bytes = 16 * KV_KIB,
+		.level0_tables_slow = tight ? 1 : 0,
+		.level0_tables_max = tight ? 2 : 0,
+		.block_bytes = 512,
+		.medium_bytes = 256,
+		.bulk_bytes = 4096,
+	};
+}
+
+static void show_now(void *arg, struct timespec *out)
+{
+	*out = (struct timespec){ .tv_sec = *(time_t *)arg };
+}
+
+int fsop_open(struct kv_env *env, enum fsop_layout layout, time_t *now, struct fs **out)
+{
+	struct fs_options o = {
+		.kv = engine(env, layout),
+		.commit_s = UINT32_MAX,
+		.inodes_cached_max = 16,
+		.now = show_now,
+		.now_arg = now,
+	};
+
+	return fs_open("store", &o, out);
+}
+
+static int make_tree(struct fs *fs)
 {
 	static const struct fsop tree[] = {
 		{ "old-a", FSOP_CREATE, "a", NULL, 0, 0, 0 },
@@ -354,4 +402,19 @@ int fsop_make_tree(struct fs *fs)
 	for (size_t i = 0; i < KV_ARRAY_LEN(tree); i++)
 		KV_TRY(fsop_do(fs, &tree[i]));
 	return 0;
+}
+
+struct kv_env *fsop_disk(uint64_t seed, enum fsop_layout layout, time_t *now)
+{
+	struct fs_format_options o = { .hash_bits = 0 };
+	struct kv_env *env = kv_env_sim_new(seed);
+	struct fs *fs;
+
+	KV_ASSERT(env);
+	o.kv = engine(env, layout);
+	KV_ASSERT(!fs_format("store", &o));
+	KV_ASSERT(!fsop_open(env, layout, now, &fs));
+	KV_ASSERT(!make_tree(fs));
+	KV_ASSERT(!fs_close(fs));
+	return env;
 }

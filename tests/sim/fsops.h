@@ -47,12 +47,14 @@ int fsop_do(struct fs *fs, const struct fsop *op) KV_NODISCARD;
 /* Would a good program get this error, in some tree? Then nothing has changed. */
 bool fsop_is_refusal(int err);
 
-/* The tree above, in an empty filesystem. */
-int fsop_make_tree(struct fs *fs) KV_NODISCARD;
+/* How the store is cut up: the one keeps all in its journal, the other flushes all the time. */
+enum fsop_layout { FSOP_ROOMY, FSOP_TIGHT, FSOP_LAYOUTS };
+
+/* now: what the clock of the filesystem shows, in seconds. */
+int fsop_open(struct kv_env *env, enum fsop_layout layout, time_t *now, struct fs **out) KV_NODISCARD;
+/* A disk with the tree above in "store", closed. *now is when it was made. */
+struct kv_env *fsop_disk(uint64_t seed, enum fsop_layout layout, time_t *now);
 /* The content that the name of a change writes. */
 void fsop_fill(const char *name, uint8_t *to, size_t bytes);
-
-/* The clock for struct fs_options: arg is a time_t, which the test sets. */
-void fsop_now(void *arg, struct timespec *out);
 
 #endif

@@ -112,7 +112,9 @@ static inline struct sim *to_sim(struct kv_env *env)
 
 /* --- files (sim_disk.c) ---------------------------------------------------- */
 
-void *sim_must(void *p);
+/* The memory; a test that runs out of it has nothing to tell. See kv_env_sim_allocates. */
+void *sim_have(void *p);
+#define sim_must(p) (kv_env_sim_allocates++, sim_have(p))
 uint64_t sim_draw(uint64_t *rng);
 struct block *sim_block_ref(struct block *b);
 void sim_block_set(struct block **at, struct block *b);
