@@ -33,7 +33,7 @@
 #define RANDOM_CRASHES 2	/* at each change */
 #define RECOVERY_EVERY 64	/* states of which the opening is crashed */
 #define AGAIN_EVERY 8		/* states that fsck looks at after the opening, too */
-#define SAMPLES 300	/* of each layout */
+#define SAMPLES 100		/* of each layout */
 #define START_S 1000000
 #define FOUND_MAX 1024		/* crashes in one change */
 
