@@ -175,24 +175,18 @@ struct kv_cursor *kv_job_cursor(struct kv_job *j)
 {
 	size_t n = 0, run = j->pick.level ? KV_MAX(j->read_upper, (size_t)1) : 1;
 	struct kv_merge_source *sources;
-	struct kv_cursor *c = NULL;
-	bool whole = true;
+	struct kv_cursor *c;
 
 	sources = calloc(j->read_upper + 2, sizeof(*sources));
 	if (!sources)
 		return NULL;
-	for (size_t i = 0; i < j->read_upper; i += run) {
-		sources[n].cursor = run_cursor(j->db->files, j->read + i, run);
-		whole = whole && sources[n++].cursor;
-	}
-	if (j->read_lower) {
-		sources[n].cursor = run_cursor(j->db->files, j->read + j->read_upper, j->read_lower);
-		whole = whole && sources[n++].cursor;
-	}
-	if (whole)
-		c = kv_merge_cursor(sources, n, 0);
-	for (size_t i = 0; !whole && i < n; i++)
-		kv_cursor_free(sources[i].cursor);
+	for (size_t i = 0; i < j->read_upper; i += run)
+		sources[n++].cursor = run_cursor(j->db->files, j->read + i, run);
+	if (j->read_lower)
+		sources[n++].cursor =
+			run_cursor(j->db->files, j->read + j->read_upper, j->read_lower);
+	/* One that could not be made is a failure there, which frees the others. */
+	c = kv_merge_cursor(sources, n, 0);
 	free(sources);
 	return c;
 }

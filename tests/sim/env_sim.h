@@ -105,6 +105,9 @@ typedef void kv_env_sim_hook_fn(void *arg, struct kv_env *env, enum kv_sim_op op
 				const char *name);
 void kv_env_sim_hook(struct kv_env *env, kv_env_sim_hook_fn *fn, void *arg);
 
+/* Not 0: the simulation itself is asking for memory. For tests in which other allocations fail. */
+extern _Thread_local volatile unsigned kv_env_sim_allocates;
+
 /* --- faults ------------------------------------------------------------------------- */
 
 struct kv_sim_fault {
@@ -140,6 +143,8 @@ uint64_t kv_env_sim_used(struct kv_env *env);
 /* Flips the bits of mask in one byte of a file, current and durable. -ENOENT; -EINVAL behind its end. */
 int kv_env_sim_flip(struct kv_env *env, const char *path, const char *name, uint64_t offset,
 		    uint8_t mask);
+/* Of all that somebody sees who opens the disk now: names, sizes, bytes. Equal disks have equal ones. */
+uint64_t kv_env_sim_hash(struct kv_env *env);
 /* How many bytes of a file are unsynced, in whole sectors; -ENOENT. */
 int kv_env_sim_unsynced(struct kv_env *env, const char *path, const char *name,
 			uint64_t *out_bytes);
