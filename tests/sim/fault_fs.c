@@ -86,40 +86,40 @@ static bool memory_fails(void)
 	return true;
 }
 
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_realloc(void *p, size_t bytes);
-void *__real_aligned_alloc(size_t align, size_t bytes);
-char *__real_strdup(const char *s);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *p, size_t bytes);
-void *__wrap_aligned_alloc(size_t align, size_t bytes);
-char *__wrap_strdup(const char *s);
+void *real_malloc(size_t bytes) __asm__("__real_malloc");
+void *real_calloc(size_t n, size_t bytes) __asm__("__real_calloc");
+void *real_realloc(void *p, size_t bytes) __asm__("__real_realloc");
+void *real_aligned_alloc(size_t align, size_t bytes) __asm__("__real_aligned_alloc");
+char *real_strdup(const char *s) __asm__("__real_strdup");
+void *wrap_malloc(size_t bytes) __asm__("__wrap_malloc");
+void *wrap_calloc(size_t n, size_t bytes) __asm__("__wrap_calloc");
+void *wrap_realloc(void *p, size_t bytes) __asm__("__wrap_realloc");
+void *wrap_aligned_alloc(size_t align, size_t bytes) __asm__("__wrap_aligned_alloc");
+char *wrap_strdup(const char *s) __asm__("__wrap_strdup");
 
-void *__wrap_malloc(size_t bytes)
+void *wrap_malloc(size_t bytes)
 {
-	return memory_fails() ? NULL : __real_malloc(bytes);
+	return memory_fails() ? NULL : real_malloc(bytes);
 }
 
-void *__wrap_calloc(size_t n, size_t bytes)
+void *wrap_calloc(size_t n, size_t bytes)
 {
-	return memory_fails() ? NULL : __real_calloc(n, bytes);
+	return memory_fails() ? NULL : real_calloc(n, bytes);
 }
 
-void *__wrap_realloc(void *p, size_t bytes)
+void *wrap_realloc(void *p, size_t bytes)
 {
-	return memory_fails() ? NULL : __real_realloc(p, bytes);
+	return memory_fails() ? NULL : real_realloc(p, bytes);
 }
 
-void *__wrap_aligned_alloc(size_t align, size_t bytes)
+void *wrap_aligned_alloc(size_t align, size_t bytes)
 {
-	return memory_fails() ? NULL : __real_aligned_alloc(align, bytes);
+	return memory_fails() ? NULL : real_aligned_alloc(align, bytes);
 }
 
-char *__wrap_strdup(const char *s)
+char *wrap_strdup(const char *s)
 {
-	return memory_fails() ? NULL : __real_strdup(s);
+	return memory_fails() ? NULL : real_strdup(s);
 }
 
 /* --- looking -------------------------------------------------------------------------------- */
@@ -310,7 +310,7 @@ int main(void)
 {
 	uint64_t layout = number("LAYOUT", FSOP_LAYOUTS), plan = number("PLAN", KV_ARRAY_LEN(plans));
 	/* In between all of many: each n-th, another n-th each time for another seed. */
-	uint64_t every = number("EVERY", 7);
+	uint64_t every = number("EVERY", 11);
 
 	for (int l = 0; l < FSOP_LAYOUTS; l++) {
 		if (layout != FSOP_LAYOUTS && layout != (uint64_t)l)

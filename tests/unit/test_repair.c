@@ -24,7 +24,7 @@ static size_t bytes_of(int i)
 
 static void value_of(uint8_t *to, int i, int generation)
 {
-	dbfix_fill(to, bytes_of(i), (uint64_t)(i * GENERATIONS + generation + 1));
+	dbfix_fill(to, bytes_of(i), (uint64_t)i * GENERATIONS + (uint64_t)generation + 1);
 }
 
 static void put(struct dbfix *f, int from, int to, int generation)
