@@ -25,7 +25,7 @@ read -r -a libs <<<"$(pkg-config --libs libzstd liblz4 libxxhash)"
 
 # What the targets reach: the engine, the bytes of the filesystem, options, the disk for seeds.
 sources=("$top"/kv/*.c "$top"/fs/key.c "$top"/fs/record.c "$top"/fs/siphash.c "$top"/fs/opts.c
-	"$top"/tests/sim/env_sim.c "$top"/tests/fuzz/fuzz.c)
+	"$top"/tests/sim/env_sim.c "$top"/tests/sim/sim_*.c "$top"/tests/fuzz/fuzz.c)
 
 compile() {
 	local source=$1 object=$out/obj/${1#"$top"/}
